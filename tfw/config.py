@@ -5,6 +5,7 @@ A variable is read when it is asked for, not when tfw is imported, so a program 
 
 Example:
     config.NUM_THREADS.get()
+
 """
 
 from __future__ import annotations
