@@ -1,0 +1,96 @@
+"""GELU, exact and by tanh, and the gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from .blocks import Array, map_blocks, scratch
+from .special import erf_block
+
+Approximate = Literal["none", "tanh"]
+
+_SQRT_HALF = math.sqrt(0.5)
+_NORMAL_PEAK = 1 / math.sqrt(2 * math.pi)
+# The tanh form's argument is x * (_LINEAR + _CUBIC * x^2).
+_LINEAR = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715 * _LINEAR
+
+
+def gelu(x: Array, approximate: Approximate = "none", out: Array | None = None) -> Array:
+    """GELU: x * (1 + erf(x / sqrt(2))) / 2, in x's dtype and memory layout.
+
+    The "tanh" form is x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2.
+    """
+    if out is None:
+        out = np.empty_like(x)
+    map_blocks(_gelu_block if approximate == "none" else _gelu_tanh_block, out, x)
+    return out
+
+
+def gelu_grad(g: Array, x: Array, approximate: Approximate = "none") -> Array:
+    """Gradient of GELU: g * (cdf(x) + x * pdf(x)) of the normal distribution; or of "tanh"."""
+    out = np.empty_like(x)
+    map_blocks(_gelu_grad_block if approximate == "none" else _gelu_tanh_grad_block, out, g, x)
+    return out
+
+
+def _twice_cdf(y: Array, x: Array) -> None:
+    """Write 1 + erf(x / sqrt(2)) into y."""
+    scaled = scratch(7, x.shape, x.dtype)
+    np.multiply(x, _SQRT_HALF, out=scaled)
+    erf_block(y, scaled)
+    np.add(y, 1.0, out=y)
+
+
+def _gelu_block(y: Array, x: Array) -> None:
+    _twice_cdf(y, x)
+    np.multiply(y, x, out=y)
+    np.multiply(y, 0.5, out=y)
+
+
+def _gelu_grad_block(dx: Array, g: Array, x: Array) -> None:
+    _twice_cdf(dx, x)
+    np.multiply(dx, 0.5, out=dx)
+    pdf = scratch(7, x.shape, x.dtype)
+    np.multiply(x, x, out=pdf)
+    np.multiply(pdf, -0.5, out=pdf)
+    np.exp(pdf, out=pdf)
+    np.multiply(pdf, x, out=pdf)
+    np.multiply(pdf, _NORMAL_PEAK, out=pdf)
+    np.add(dx, pdf, out=dx)
+    np.multiply(dx, g, out=dx)
+
+
+def _gelu_tanh_block(y: Array, x: Array) -> None:
+    np.multiply(x, x, out=y)
+    np.multiply(y, _CUBIC, out=y)
+    np.add(y, _LINEAR, out=y)
+    np.multiply(y, x, out=y)
+    np.tanh(y, out=y)
+    np.add(y, 1.0, out=y)
+    np.multiply(y, x, out=y)
+    np.multiply(y, 0.5, out=y)
+
+
+def _gelu_tanh_grad_block(dx: Array, g: Array, x: Array) -> None:
+    """With t = tanh(x p(x^2)): g * (1 + t + x (1 - t^2) (p + 2 cubic x^2)) / 2."""
+    slope, t = scratch(4, x.shape, x.dtype), scratch(5, x.shape, x.dtype)
+    np.multiply(x, x, out=slope)
+    np.multiply(slope, _CUBIC, out=t)
+    np.add(t, _LINEAR, out=t)
+    np.multiply(slope, 3 * _CUBIC, out=slope)
+    np.add(slope, _LINEAR, out=slope)
+    np.multiply(t, x, out=t)
+    np.tanh(t, out=t)
+    np.multiply(slope, x, out=slope)
+    # 1 + t + (1 - t^2) s = (1 + t) (1 + (1 - t) s)
+    np.subtract(1.0, t, out=dx)
+    np.multiply(dx, slope, out=dx)
+    np.add(dx, 1.0, out=dx)
+    np.add(t, 1.0, out=t)
+    np.multiply(dx, t, out=dx)
+    np.multiply(dx, 0.5, out=dx)
+    np.multiply(dx, g, out=dx)

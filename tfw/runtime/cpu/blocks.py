@@ -1,0 +1,115 @@
+"""Blocks that stay in the cache: buffers per thread, computation dtype, maps over blocks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .threads import parallel_for
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Elements per block. A pass costs 0.15 ns per element while its operands stay in the second-level
+# cache (2 MiB per core here: four float32 buffers of this size take half). Smaller blocks lose
+# more to the 0.4 us of each NumPy call, most of it under the GIL, than nearer memory gains.
+BLOCK = 1 << 16
+_MAX_KEPT_BYTES = 1 << 22
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.buffers: dict[int, Array] = {}
+
+
+_local = _Local()
+
+
+def compute_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype to compute in: float32 for half-precision types, else the type itself."""
+    dtype = np.dtype(dtype)
+    return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+
+
+def scratch(slot: int, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Return this thread's buffer number `slot`, uninitialised; valid until asked for again.
+
+    Fresh memory costs a page fault per 4 KiB, more than a pass over it. Buffers over 4 MiB are
+    not kept.
+    """
+    dtype = np.dtype(dtype)
+    size = dtype.itemsize
+    for n in shape:
+        size *= n
+    if size > _MAX_KEPT_BYTES:
+        return np.empty(shape, dtype)
+    buffer = _local.buffers.get(slot)
+    if buffer is None or buffer.size < size:
+        buffer = _local.buffers[slot] = np.empty(size, np.uint8)
+    return buffer[:size].view(dtype).reshape(shape)
+
+
+def load(x: Array, slot: int) -> Array:
+    """Return x in its computation dtype and C order: itself if it is so, else a copy in `slot`."""
+    dtype = compute_dtype(x.dtype)
+    if x.dtype == dtype and x.flags.c_contiguous:
+        return x
+    copy = scratch(slot, x.shape, dtype)
+    np.copyto(copy, x)
+    return copy
+
+
+def target(out: Array, slot: int) -> Array:
+    """Return where to compute `out`: itself, or a buffer in `slot` that `store` rounds into it."""
+    dtype = compute_dtype(out.dtype)
+    if out.dtype == dtype and out.flags.c_contiguous:
+        return out
+    return scratch(slot, out.shape, dtype)
+
+
+def store(result: Array, out: Array) -> None:
+    """Round `result` into `out` unless it was computed there."""
+    if result is not out:
+        np.copyto(out, result, casting="unsafe")
+
+
+def rows_per_block(n_columns: int) -> int:
+    """Return how many rows of `n_columns` make a block (at least one)."""
+    return max(1, BLOCK // max(1, n_columns))
+
+
+def memory_order(x: Array) -> list[int]:
+    """Return the axes of x from the largest stride to the smallest; ties keep their order."""
+    return sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+
+
+def flatten(x: Array, order: list[int]) -> Array | None:
+    """Return x as a 1-D view with its axes taken in `order`, or None where that needs a copy."""
+    x = x.transpose(order)
+    return x.reshape(-1) if x.flags.c_contiguous else None
+
+
+def map_blocks(body: Callable[..., object], out: Array, *inputs: Array) -> None:
+    """Call `body(out_block, *input_blocks)` on 1-D contiguous blocks in the computation dtype.
+
+    All arrays have one shape. Buffers 0 to 3 belong to this function, later ones to the body.
+    """
+    order = memory_order(out)
+    flat_out = flatten(out, order)
+    if flat_out is None:
+        raise ValueError(f"map_blocks: out has gaps: shape {out.shape}, strides {out.strides}")
+    flat: list[Array] = []
+    for x in inputs:
+        view = flatten(x, order)
+        flat.append(np.ascontiguousarray(x.transpose(order)).reshape(-1) if view is None else view)
+
+    def block(start: int, stop: int) -> None:
+        out_block = flat_out[start:stop]
+        result = target(out_block, 0)
+        body(result, *[load(x[start:stop], slot) for slot, x in enumerate(flat, 1)])
+        store(result, out_block)
+
+    parallel_for(flat_out.size, BLOCK, block)
