@@ -60,7 +60,7 @@ class Corpus:
     @property
     def fingerprint(self) -> int:
         """A checksum by which a resumed run knows that its text is the same."""
-        return zlib.crc32(self.validation, zlib.crc32(self.train))
+        return zlib.crc32(self.validation.tobytes(), zlib.crc32(self.train.tobytes()))
 
     def batch(
         self, key: tuple[int, ...], batch_size: int, block_size: int

@@ -79,11 +79,12 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[dict[str, Any], bool]
         allow_abbrev=False,
     )
     for field in dataclasses.fields(Settings):
-        shown = "" if field.default == "" else f" (default: {field.default})"
+        default: Any = field.default
+        shown = "" if default == "" else f" (default: {default})"
         parser.add_argument(
             flag(field.name),
-            type=type(field.default),
-            metavar={int: "N", float: "X", str: "TEXT"}[type(field.default)],
+            type=type(default),
+            metavar={int: "N", float: "X", str: "TEXT"}[type(default)],
             help=field.metadata["help"] + shown,
         )
     parser.add_argument(

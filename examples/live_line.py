@@ -27,16 +27,16 @@ def count(number: float) -> str:
 
 
 class LiveLine:
-    """Writes progress to `stream`, with permanent lines between.
+    """Writes progress to `stream` (default: standard output), with permanent lines between.
 
     On a terminal the line is rewritten in place and cut to the window. Elsewhere, and on a
     terminal that cannot move its cursor (TERM=dumb), it is printed at most every ten seconds.
     NO_COLOR switches bold and dim text off.
     """
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self._stream = stream
-        self._rewrites = stream.isatty() and os.environ.get("TERM") != "dumb"
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._rewrites = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._styles = self._rewrites and not os.environ.get("NO_COLOR")
         self._shown = False
         self._next_plain = time.monotonic() + _PIPE_INTERVAL_S

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -56,7 +56,7 @@ class Interrupt:
         self.requested = True
 
     @contextmanager
-    def shielded(self) -> Iterator[None]:
+    def shielded(self) -> Generator[None]:
         """Let nothing interrupt the body."""
         self._shielded = True
         try:
