@@ -51,9 +51,8 @@ def axis_max(x: Array, axis: int) -> Array:
     if axis == 0:
         return np.maximum.reduce(x, axis=0, keepdims=True)
     n_rows, n_columns = x.shape
-    where = x.argmax(axis=1)
-    where += np.arange(0, n_rows * n_columns, n_columns)
-    return x.reshape(-1).take(where)[:, None]
+    row_starts = np.arange(0, n_rows * n_columns, n_columns)
+    return x.reshape(-1).take(np.add(row_starts, x.argmax(axis=1)))[:, None]
 
 
 def map_along(body: Callable[..., object], axis: int, out: Array, *inputs: Array) -> None:

@@ -50,8 +50,8 @@ def cross_entropy(
         np.exp(shifted, out=e)
         log_sum = np.log(axis_sum(e, -1)[:, 0])
         np.add(largest[:, 0], log_sum, out=lse[start:stop])
-        t = np.where(valid[start:stop], targets[start:stop], 0)
-        picked = shifted.reshape(-1).take(t + np.arange(0, x.size, n_classes))
+        t: Array = np.where(valid[start:stop], targets[start:stop], 0)
+        picked = shifted.reshape(-1).take(np.add(t, np.arange(0, x.size, n_classes)))
         # log_sum - shifted keeps the digits that lse - x would lose to a large common offset.
         row_loss = log_sum - picked
         if weight is not None:
@@ -92,7 +92,7 @@ def cross_entropy_grad(
     def block(start: int, stop: int) -> None:
         out, x = dx[start:stop], load(logits[start:stop], 0)
         result = target(out, 1)
-        t = np.where(valid[start:stop], targets[start:stop], 0)
+        t: Array = np.where(valid[start:stop], targets[start:stop], 0)
         g_rows = np.where(valid[start:stop], g[start:stop], 0).astype(dtype, copy=False)
         at_target = g_rows * w.take(t) * (1 - label_smoothing)
         np.subtract(x, lse[start:stop, None], out=result)

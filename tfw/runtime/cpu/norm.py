@@ -34,7 +34,8 @@ def layer_norm(
     n_rows = math.prod(lead)
     y = np.empty(x.shape, x.dtype)
     dtype = compute_dtype(x.dtype)
-    mean, rstd = np.empty(n_rows, dtype), np.empty(n_rows, dtype)
+    mean: Array = np.empty(n_rows, dtype)
+    rstd: Array = np.empty(n_rows, dtype)
     w, b = _as_vector(weight, x), _as_vector(bias, x)
     x_rows, y_rows = x.reshape(n_rows, n_columns), y.reshape(n_rows, n_columns)
     # A sum of ones over n, not a mean per element: 1/n would round.

@@ -1,0 +1,292 @@
+"""Scaled dot-product attention and its gradient; the score matrix never exists as a whole.
+
+Work is cut into groups of (batch, head) pairs, spread over threads, and into blocks of query rows;
+one block of scores stays in the cache between its products. The gradient computes the scores again
+from logsumexp, so forward keeps nothing of size L x S. What is constant along a row of scores is
+subtracted inside the matrix product: a further column of q holds it, one of k holds 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .axis import axis_max, ones
+from .blocks import BLOCK, Array, compute_dtype, scratch
+from .philox import keep_mask
+from .threads import parallel_for
+
+# Scores within this bound need no shift: see softmax.py. Cauchy and Schwarz give it from the norms.
+_UNSHIFTED = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRule:
+    """Which scores count and how: everything of attention but its tensors.
+
+    mask broadcasts to (B, H, L, S): False or -inf forbids a key, other floats add to the scores.
+    causal forbids key j for query i where j > i. scale multiplies the scores; 1 / sqrt(E) if None.
+    dropout_p zeroes weights by philox.keep_mask(seed, offset) over the elements of (B, H, L, S).
+    """
+
+    mask: Array | None = None
+    causal: bool = False
+    scale: float | None = None
+    dropout_p: float = 0.0
+    seed: int = 0
+    offset: int = 0
+
+    def factor(self, width: int) -> float:
+        """Return the number that multiplies q . k, for q of width E."""
+        return 1 / math.sqrt(max(1, width)) if self.scale is None else self.scale
+
+
+@cache
+def _causal_bias(n_rows: int, dtype: np.dtype[Any]) -> Array:
+    """Return 0 up to the diagonal and -inf above it, (n_rows, n_rows); do not write to it."""
+    return np.triu(np.full((n_rows, n_rows), -np.inf, dtype), 1)
+
+
+class _Block:
+    """What a group of batches and heads needs to mask its scores, block of rows by block."""
+
+    def __init__(self, rule: AttentionRule, shape: tuple[int, ...], group: tuple[slice, slice]):
+        self.rule, self.shape, self.group = rule, shape, group
+        self.lead = (group[0].stop - group[0].start, group[1].stop - group[1].start)
+
+    def rows(self, step: int) -> list[tuple[slice, int]]:
+        """Return each block's query rows and how many keys they may see."""
+        n_queries, n_keys = self.shape[2:]
+        starts = range(0, n_queries, step)
+        rows = [slice(start, min(n_queries, start + step)) for start in starts]
+        return [(r, min(n_keys, r.stop) if self.rule.causal else n_keys) for r in rows]
+
+    def add_bias(self, scores: Array, rows: slice, n_keys: int) -> None:
+        """Add the mask and the causal mask to scores (b, h, rows, n_keys)."""
+        if self.rule.causal and n_keys > rows.start:
+            n = rows.stop - rows.start
+            bias = _causal_bias(n, scores.dtype)
+            scores[..., rows.start :] += bias[:, : n_keys - rows.start]
+        mask = self.rule.mask
+        if mask is not None:
+            wanted = (*self.group, rows, slice(0, n_keys))
+            mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+            # Axes of length 1 broadcast below, so that a small mask is converted once.
+            axes = zip(wanted, mask.shape, strict=True)
+            mask = mask[tuple(s if n > 1 else slice(None) for s, n in axes)]
+            if mask.dtype == np.bool_:
+                table = np.array([-np.inf, 0.0], scores.dtype)
+                mask = table.take(mask.view(np.uint8))
+            np.add(scores, mask, out=scores, casting="unsafe")
+
+    def drop(self, weights: Array, rows: slice, n_keys: int) -> None:
+        """Zero the weights that dropout drops; their scaling is the caller's."""
+        n_heads, n_queries, row_length = self.shape[1:]
+        n = rows.stop - rows.start
+        for b in range(self.lead[0]):
+            for h in range(self.lead[1]):
+                head = (self.group[0].start + b) * n_heads + self.group[1].start + h
+                first = (head * n_queries + rows.start) * row_length
+                keep = keep_mask(
+                    self.rule.seed, self.rule.offset, n * row_length, self.rule.dropout_p, first
+                )
+                weights[b, h] *= keep.reshape(n, row_length)[:, :n_keys]
+
+
+def _for_groups(
+    rule: AttentionRule, shape: tuple[int, int, int, int], body: Callable[[_Block, int], None]
+) -> None:
+    """Call body(block, rows per step) for groups of heads that together fill the cache."""
+    n_batches, n_heads, n_queries, n_keys = shape
+    # 64 rows, so that causal skips most of what is masked; long rows still fill a matrix product.
+    step = min(n_queries, max(16, min(64 if rule.causal else 128, BLOCK // n_keys)))
+    heads = max(1, BLOCK // (step * n_keys))
+    batch_step, head_step = max(1, heads // n_heads), min(n_heads, heads)
+    n_head_groups = -(-n_heads // head_step)
+
+    def groups(start: int, stop: int) -> None:
+        for i in range(start, stop):
+            b, h = i // n_head_groups * batch_step, i % n_head_groups * head_step
+            batches = slice(b, min(n_batches, b + batch_step))
+            body(_Block(rule, shape, (batches, slice(h, min(n_heads, h + head_step)))), step)
+
+    parallel_for(-(-n_batches // batch_step) * n_head_groups, 1, groups)
+
+
+def _take(x: Array, group: tuple[slice, slice], slot: int) -> Array:
+    """Return a group's part of x, a view that BLAS reads in place; a copy if half precision."""
+    part = x[group]
+    dtype = compute_dtype(x.dtype)
+    if part.dtype == dtype:
+        return part
+    copy = scratch(slot, part.shape, dtype)
+    np.copyto(copy, part)
+    return copy
+
+
+def _extend(x: Array, factor: float, column: Array | float, slot: int) -> Array:
+    """Return [x * factor, column] along the last axis."""
+    width = x.shape[-1]
+    result = scratch(slot, (*x.shape[:-1], width + 1), compute_dtype(x.dtype))
+    np.multiply(x, factor, out=result[..., :width])
+    result[..., width] = column
+    return result
+
+
+def _largest_norm(x: Array) -> float:
+    return math.sqrt(float(np.einsum("bhle,bhle->bhl", x, x).max(initial=0.0)))
+
+
+def _output(x: Array, shape: tuple[int, int, int, int]) -> Array:
+    """Return (B, H, L, E) laid out as (B, L, H, E): merging the heads afterwards copies nothing."""
+    b, h, n, e = shape
+    return np.empty((b, n, h, e), x.dtype).transpose(0, 2, 1, 3)
+
+
+def attention(q: Array, k: Array, v: Array, rule: AttentionRule) -> tuple[Array, Array]:
+    """Attention softmax(scale * q k^T + mask) v; returns (out, logsumexp of the scores).
+
+    q (B, H, L, E), k (B, H, S, E), v (B, H, S, Ev), out (B, H, L, Ev) stored as (B, L, H, Ev) in
+    q's dtype, logsumexp (B, H, L) in the computation dtype. A query whose keys are all masked gives
+    zeros and logsumexp -inf.
+    """
+    n_batches, n_heads, n_queries, width = q.shape
+    n_keys, dtype = k.shape[2], compute_dtype(q.dtype)
+    shape = (n_batches, n_heads, n_queries, n_keys)
+    out = _output(q, (*shape[:3], v.shape[3]))
+    lse = np.full(shape[:3], -np.inf, dtype)
+    if not math.prod(shape):
+        out[...] = 0
+        return out, lse
+    factor = rule.factor(width)
+    mask_is_added = rule.mask is not None and rule.mask.dtype != np.bool_
+
+    def group(block: _Block, step: int) -> None:
+        q_part, k_part, v_part = (_take(x, block.group, i + 8) for i, x in enumerate((q, k, v)))
+        scaled = scratch(11, q_part.shape, dtype)
+        np.multiply(q_part, factor, out=scaled)
+        bound = _largest_norm(scaled) * _largest_norm(k_part)
+        shifted = mask_is_added or not bound < _UNSHIFTED[dtype]
+        keys = k_part.swapaxes(2, 3)
+        for rows, n in block.rows(step):
+            score_shape = (*block.lead, rows.stop - rows.start, n)
+            weights = scratch(12, score_shape, dtype)
+            np.matmul(scaled[:, :, rows], keys[..., :n], out=weights)
+            block.add_bias(weights, rows, n)
+            flat = weights.reshape(-1, n)
+            shift = None
+            if shifted:
+                shift = axis_max(flat, -1)
+                shift[shift == -np.inf] = 0
+                np.subtract(flat, shift, out=flat)
+            np.exp(flat, out=flat)
+            total = flat.dot(ones(n, dtype))
+            row_lse = np.log(total).reshape(score_shape[:3])
+            lse[block.group][:, :, rows] = row_lse
+            if shift is not None:
+                lse[block.group][:, :, rows] += shift.reshape(row_lse.shape)
+            if rule.dropout_p:
+                block.drop(weights, rows, n)
+                total *= 1 - rule.dropout_p
+            # Nothing to divide where every key is masked or dropped.
+            total[total == 0] = np.inf
+            mixed = scratch(13, (*score_shape[:3], v.shape[3]), dtype)
+            np.matmul(weights, v_part[:, :, :n], out=mixed)
+            np.divide(
+                mixed,
+                total.reshape(*score_shape[:3], 1),
+                out=out[block.group][:, :, rows],
+                casting="unsafe",
+            )
+
+    _for_groups(rule, shape, group)
+    return out, lse
+
+
+def attention_grad(
+    g: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array,
+    rule: AttentionRule,
+    needs_mask: bool = False,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Gradients (dq, dk, dv, dmask) of attention for the upstream gradient g (B, H, L, Ev).
+
+    With P = exp(scores - logsumexp) and delta = sum(g * out): dv = P^T g, ds = P * (g v^T - delta),
+    dq = scale * ds k, dk = scale * ds^T q, dmask = ds summed to the mask's shape. dmask is None
+    unless needs_mask.
+    """
+    n_batches, n_heads, n_queries, width = q.shape
+    n_keys, value_width, dtype = k.shape[2], v.shape[3], compute_dtype(q.dtype)
+    shape = (n_batches, n_heads, n_queries, n_keys)
+    dq = _output(q, q.shape)
+    dk, dv = _output(k, k.shape), _output(v, v.shape)
+    ds_all = np.zeros(shape, dtype) if needs_mask else None
+    factor = rule.factor(width)
+    dropped = rule.dropout_p > 0
+    # p = 1 drops every weight, whatever the factor.
+    kept = 1 / (1 - rule.dropout_p) if rule.dropout_p < 1 else 0.0
+
+    def group(block: _Block, step: int) -> None:
+        batches_heads = block.group
+        q_part, k_part, v_part = (_take(x, batches_heads, i + 8) for i, x in enumerate((q, k, v)))
+        g_part = _take(g, batches_heads, 11)
+        out_part = _take(out, batches_heads, 12)
+        delta = np.einsum("bhle,bhle->bhl", g_part, out_part)
+        # A row without keys has logsumexp -inf; +inf makes all its weights 0.
+        row_lse = lse[batches_heads]
+        row_lse = np.where(row_lse == -np.inf, np.inf, row_lse)
+        q_more = _extend(q_part, factor, -row_lse, 13)
+        keys = _extend(k_part, 1.0, 1.0, 14).swapaxes(2, 3)
+        g_more = _extend(g_part, kept, 0.0 if dropped else -delta, 15)
+        values = _extend(v_part, 1.0, 1.0, 16).swapaxes(2, 3)
+        queries, upstream = q_more[..., :width], g_more[..., :value_width]
+        dk_sum, dv_sum = scratch(17, k_part.shape, dtype), scratch(18, v_part.shape, dtype)
+        dk_sum.fill(0)
+        dv_sum.fill(0)
+        for rows, n in block.rows(step):
+            score_shape = (*block.lead, rows.stop - rows.start, n)
+            weights, ds = scratch(19, score_shape, dtype), scratch(20, score_shape, dtype)
+            np.matmul(q_more[:, :, rows], keys[..., :n], out=weights)
+            block.add_bias(weights, rows, n)
+            np.exp(weights, out=weights)
+            np.matmul(g_more[:, :, rows], values[..., :n], out=ds)
+            if dropped:
+                block.drop(ds, rows, n)
+                np.subtract(ds, delta[:, :, rows, None], out=ds)
+            np.multiply(ds, weights, out=ds)
+            if dropped:
+                block.drop(weights, rows, n)
+            dv_sum[:, :, :n] += np.matmul(weights.swapaxes(2, 3), upstream[:, :, rows])
+            dk_sum[:, :, :n] += np.matmul(ds.swapaxes(2, 3), queries[:, :, rows])
+            dq_rows = scratch(12, (*score_shape[:3], width), dtype)
+            np.matmul(ds, k_part[:, :, :n], out=dq_rows)
+            np.multiply(dq_rows, factor, out=dq[batches_heads][:, :, rows], casting="unsafe")
+            if ds_all is not None:
+                ds_all[batches_heads][:, :, rows, :n] = ds
+        np.copyto(dk[batches_heads], dk_sum, casting="unsafe")
+        np.copyto(dv[batches_heads], dv_sum, casting="unsafe")
+
+    if math.prod(shape):
+        _for_groups(rule, shape, group)
+    else:
+        for gradient in (dq, dk, dv):
+            gradient[...] = 0
+    return dq, dk, dv, None if ds_all is None else _sum_to_mask(ds_all, rule.mask)
+
+
+def _sum_to_mask(ds: Array, mask: Array | None) -> Array | None:
+    """Sum ds (B, H, L, S) over the axes along which the mask was broadcast."""
+    if mask is None:
+        return None
+    shape = (1,) * (4 - mask.ndim) + mask.shape
+    axes = tuple(axis for axis in range(4) if shape[axis] == 1 != ds.shape[axis])
+    return ds.sum(axis=axes, keepdims=True).reshape(mask.shape).astype(mask.dtype, copy=False)
