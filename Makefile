@@ -27,7 +27,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import os
@@ -22,6 +23,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 import corpus  # noqa: E402 - the examples are programs, not a package
+import gpt_options  # noqa: E402
 import live_line  # noqa: E402
 import train_gpt  # noqa: E402
 
@@ -220,6 +222,13 @@ def test_resume_with_other_options(run, text):
     code, _, complaints = run("--resume")
     assert code == 2
     assert "the training text is not the one of the checkpoint" in complaints
+
+
+def test_documented_options_are_those_there_are():
+    page = (EXAMPLES.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(gpt_options.Settings):
+        row = f"| `{gpt_options.flag(field.name)}` | {field.default} | {field.metadata['help']} |"
+        assert row in page
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint at all", b"\xff" * 64])
