@@ -26,6 +26,11 @@ def ones(n: int, dtype: np.dtype[Any]) -> Array:
     return np.ones(n, dtype)
 
 
+def row_starts(x: Array) -> Array:
+    """Return where each row of a block starts in its flat form."""
+    return np.arange(len(x)) * x.shape[1]
+
+
 def axis_sum(x: Array, axis: int) -> Array:
     """Sum a block over its axis, which stays with length 1.
 
@@ -50,9 +55,7 @@ def axis_max(x: Array, axis: int) -> Array:
     """
     if axis == 0:
         return np.maximum.reduce(x, axis=0, keepdims=True)
-    n_rows, n_columns = x.shape
-    row_starts = np.arange(0, n_rows * n_columns, n_columns)
-    return x.reshape(-1).take(np.add(row_starts, x.argmax(axis=1)))[:, None]
+    return x.reshape(-1).take(row_starts(x) + x.argmax(axis=1))[:, None]
 
 
 def map_along(body: Callable[..., object], axis: int, out: Array, *inputs: Array) -> None:

@@ -95,7 +95,8 @@ def flatten(x: Array, order: list[int]) -> Array | None:
 def map_blocks(body: Callable[..., object], out: Array, *inputs: Array) -> None:
     """Call `body(out_block, *input_blocks)` on 1-D contiguous blocks in the computation dtype.
 
-    All arrays have one shape. Buffers 0 to 3 belong to this function, later ones to the body.
+    All arrays have one shape; inputs may be the output. Buffers 0 to 3 belong to this function,
+    later ones to the body.
     """
     order = memory_order(out)
     flat_out = flatten(out, order)
@@ -104,7 +105,9 @@ def map_blocks(body: Callable[..., object], out: Array, *inputs: Array) -> None:
     flat: list[Array] = []
     for x in inputs:
         view = flatten(x, order)
-        flat.append(np.ascontiguousarray(x.transpose(order)).reshape(-1) if view is None else view)
+        if view is None or np.may_share_memory(x, out):
+            view = np.array(x.transpose(order), order="C").reshape(-1)
+        flat.append(view)
 
     def block(start: int, stop: int) -> None:
         out_block = flat_out[start:stop]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .axis import axis_max, axis_sum, ones
+from .axis import axis_max, axis_sum, ones, row_starts
 from .blocks import Array, compute_dtype, load, rows_per_block, scratch, store, target
 from .threads import parallel_for
 
@@ -51,7 +51,7 @@ def cross_entropy(
         log_sum = np.log(axis_sum(e, -1)[:, 0])
         np.add(largest[:, 0], log_sum, out=lse[start:stop])
         t: Array = np.where(valid[start:stop], targets[start:stop], 0)
-        picked = shifted.reshape(-1).take(np.add(t, np.arange(0, x.size, n_classes)))
+        picked = shifted.reshape(-1).take(t + row_starts(x))
         # log_sum - shifted keeps the digits that lse - x would lose to a large common offset.
         row_loss = log_sum - picked
         if weight is not None:
@@ -98,7 +98,7 @@ def cross_entropy_grad(
         np.subtract(x, lse[start:stop, None], out=result)
         np.exp(result, out=result)
         np.multiply(result, (at_target + g_rows * total_smooth)[:, None], out=result)
-        result.reshape(-1)[t + np.arange(0, x.size, n_classes)] -= at_target
+        result.reshape(-1)[t + row_starts(x)] -= at_target
         if label_smoothing:
             np.subtract(result, np.multiply.outer(g_rows, smooth), out=result)
         store(result, out)

@@ -79,13 +79,10 @@ def erf(x: Array, out: Array | None = None) -> Array:
 
 
 def erf_block(y: Array, x: Array) -> None:
-    """Write erf(x) into y for one float32 or float64 block; uses buffers 4 to 6."""
+    """Write erf(x) into y, apart from x, for one block in its dtype; uses buffers 4 to 6."""
     if x.dtype == np.float32:
         u = scratch(4, x.shape, x.dtype)
         np.multiply(x, x, out=u)
-        if y is x:
-            x = scratch(5, x.shape, x.dtype)
-            np.copyto(x, y)
         horner(y, u, _TANH)
         np.multiply(y, x, out=y)
         np.tanh(y, out=y)
@@ -111,7 +108,6 @@ def _erf_block_float64(y: Array, x: Array) -> None:
     Each side is constant where the other one speaks, to the bit; a masked copy costs 9 ns each.
     """
     a, inner = scratch(4, x.shape, x.dtype), scratch(5, x.shape, x.dtype)
-    sign = x.copy() if y is x else x
     np.abs(x, out=a)
     np.minimum(a, 1.0, out=inner)
     np.clip(a, 1.0, 6.0, out=a)
@@ -122,7 +118,7 @@ def _erf_block_float64(y: Array, x: Array) -> None:
     horner(a, t, _INNER)
     np.multiply(a, inner, out=a)
     np.add(y, a, out=y)
-    np.copysign(y, sign, out=y)
+    np.copysign(y, x, out=y)
 
 
 def _erfc_1() -> float:

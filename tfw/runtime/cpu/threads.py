@@ -124,8 +124,8 @@ def parallel_for(n: int, grain: int, body: Body) -> None:
             local.context.run(_run_inline, n, grain, body)
             return
         job = _Job(n, grain, body)
-        _pool.submit(job)
         with blas.one_thread:
+            _pool.submit(job)
             local.context.run(job.work)
             job.done.acquire()
         if job.error is not None:
