@@ -38,9 +38,10 @@ def _philox(counter: list[int], key: list[int]) -> list[int]:
 @pytest.mark.parametrize(("counter", "key", "result"), KAT)
 def test_published_vectors(counter: str, key: str, result: str) -> None:
     assert _philox(_hex(counter), _hex(key)) == _hex(result)
-    lanes = tuple(np.full(3, c, np.uint64) for c in _hex(counter))
-    philox.philox_rounds(lanes, tuple(_hex(key)))
-    assert [lane.tolist() for lane in lanes] == [[w] * 3 for w in _hex(result)]
+    c0, c1, c2, c3 = (np.full(3, c, np.uint64) for c in _hex(counter))
+    k0, k1 = _hex(key)
+    philox.philox_rounds((c0, c1, c2, c3), (k0, k1))
+    assert [lane.tolist() for lane in (c0, c1, c2, c3)] == [[w] * 3 for w in _hex(result)]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 0x123456789ABCDEF0, 2**64 - 1])

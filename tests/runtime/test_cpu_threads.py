@@ -123,13 +123,14 @@ def test_thread_count_must_be_positive() -> None:
 
 
 def test_blas_runs_with_one_thread_inside() -> None:
-    if blas._openblas is None:
+    openblas = blas._openblas
+    if openblas is None:
         pytest.skip("NumPy was built with another BLAS")
     before = get_num_threads()
     set_num_threads(2)
     inside: list[int] = []
-    parallel_for(8, 1, lambda *_: inside.append(blas._openblas[0]()))
+    parallel_for(8, 1, lambda *_: inside.append(openblas[0]()))
     assert set(inside) == {1}
-    assert blas._openblas[0]() == 2
+    assert openblas[0]() == 2
     set_num_threads(before)
     assert threads.get_num_threads() == before

@@ -8,11 +8,10 @@ from typing import Literal
 import numpy as np
 
 from .blocks import Array, map_blocks, scratch
-from .special import erf_block
+from .special import erf_normal_block
 
 Approximate = Literal["none", "tanh"]
 
-_SQRT_HALF = math.sqrt(0.5)
 _NORMAL_PEAK = 1 / math.sqrt(2 * math.pi)
 # The tanh form's argument is x * (_LINEAR + _CUBIC * x^2).
 _LINEAR = math.sqrt(2 / math.pi)
@@ -38,10 +37,7 @@ def gelu_grad(g: Array, x: Array, approximate: Approximate = "none") -> Array:
 
 
 def _twice_cdf(y: Array, x: Array) -> None:
-    """Write 1 + erf(x / sqrt(2)) into y."""
-    scaled = scratch(7, x.shape, x.dtype)
-    np.multiply(x, _SQRT_HALF, out=scaled)
-    erf_block(y, scaled)
+    erf_normal_block(y, x)
     np.add(y, 1.0, out=y)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,11 @@ from .blocks import BLOCK, Array, compute_dtype, scratch
 from .philox import keep_mask
 from .threads import parallel_for
 
-# Scores within this bound need no shift: see softmax.py. Cauchy and Schwarz give it from the norms.
-_UNSHIFTED = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
+# Weights need no shift by the row's maximum, the dearest pass of all, where their sum comes out
+# between these bounds: exp has not overflowed, and what it has flushed to zero is negligible.
+_SUMS = {np.dtype(np.float32): (1e-17, 1e30), np.dtype(np.float64): (1e-100, 1e200)}
+# Up to this many keys the causal bias is added over their whole width.
+_WIDE_BIAS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,10 @@ class AttentionRule:
         return 1 / math.sqrt(max(1, width)) if self.scale is None else self.scale
 
 
-@cache
-def _causal_bias(n_rows: int, dtype: np.dtype[Any]) -> Array:
-    """Return 0 up to the diagonal and -inf above it, (n_rows, n_rows); do not write to it."""
-    return np.triu(np.full((n_rows, n_rows), -np.inf, dtype), 1)
+@lru_cache(64)
+def _causal_bias(shape: tuple[int, int], first_masked: int, dtype: np.dtype[Any]) -> Array:
+    """Return 0 and, from column row + first_masked on, -inf; do not write to it."""
+    return np.triu(np.full(shape, -np.inf, dtype), first_masked)
 
 
 class _Block:
@@ -69,9 +72,11 @@ class _Block:
     def add_bias(self, scores: Array, rows: slice, n_keys: int) -> None:
         """Add the mask and the causal mask to scores (b, h, rows, n_keys)."""
         if self.rule.causal and n_keys > rows.start:
-            n = rows.stop - rows.start
-            bias = _causal_bias(n, scores.dtype)
-            scores[..., rows.start :] += bias[:, : n_keys - rows.start]
+            # Adding zeros to the keys before the diagonal as well keeps the inner loop long.
+            start = 0 if n_keys <= _WIDE_BIAS else rows.start
+            size = (rows.stop - rows.start, n_keys - start)
+            bias = _causal_bias(size, rows.start - start + 1, scores.dtype)
+            scores[..., start:] += bias
         mask = self.rule.mask
         if mask is not None:
             wanted = (*self.group, rows, slice(0, n_keys))
@@ -96,6 +101,33 @@ class _Block:
                     self.rule.seed, self.rule.offset, n * row_length, self.rule.dropout_p, first
                 )
                 weights[b, h] *= keep.reshape(n, row_length)[:, :n_keys]
+
+    def weigh(self, weights: Array, q: Array, keys: Array, rows: slice, n_keys: int) -> Array:
+        """Write exp(scores) into weights; return the sums over the keys, (b, h, rows)."""
+        np.matmul(q[:, :, rows], keys[..., :n_keys], out=weights)
+        self.add_bias(weights, rows, n_keys)
+        np.exp(weights, out=weights)
+        sums = weights.reshape(-1, n_keys).dot(ones(n_keys, weights.dtype))
+        return sums.reshape(weights.shape[:3])
+
+    def weigh_shifted(
+        self, weights: Array, q: Array, keys: Array, rows: slice, n_keys: int
+    ) -> tuple[Array, Array]:
+        """Write exp(scores - shift) into weights; return the shifts and the sums over the keys."""
+        np.matmul(q[:, :, rows], keys[..., :n_keys], out=weights)
+        self.add_bias(weights, rows, n_keys)
+        flat = weights.reshape(-1, n_keys)
+        shift = axis_max(flat, -1)
+        shift[shift == -np.inf] = 0  # no key at all: the weights stay 0
+        np.subtract(flat, shift, out=flat)
+        np.exp(flat, out=flat)
+        shape = weights.shape[:3]
+        return shift.reshape(shape), flat.dot(ones(n_keys, flat.dtype)).reshape(shape)
+
+
+def _is_normal(sums: Array) -> bool:
+    low, high = _SUMS[sums.dtype]
+    return bool(low < sums.min() and sums.max() < high)
 
 
 def _for_groups(
@@ -138,8 +170,16 @@ def _extend(x: Array, factor: float, column: Array | float, slot: int) -> Array:
     return result
 
 
-def _largest_norm(x: Array) -> float:
-    return math.sqrt(float(np.einsum("bhle,bhle->bhl", x, x).max(initial=0.0)))
+def _transpose(x: Array, slot: int, extra_rows: int = 0) -> Array:
+    """Return x (b, h, n, e) as (b, h, e + extra_rows, n) in C order, the extra rows 1.
+
+    OpenBLAS multiplies small matrices twice as fast when the right one is not transposed.
+    """
+    b, h, n, width = x.shape
+    result = scratch(slot, (b, h, width + extra_rows, n), compute_dtype(x.dtype))
+    np.copyto(result[:, :, :width], x.swapaxes(2, 3))
+    result[:, :, width:] = 1
+    return result
 
 
 def _output(x: Array, shape: tuple[int, int, int, int]) -> Array:
@@ -164,45 +204,27 @@ def attention(q: Array, k: Array, v: Array, rule: AttentionRule) -> tuple[Array,
         out[...] = 0
         return out, lse
     factor = rule.factor(width)
-    mask_is_added = rule.mask is not None and rule.mask.dtype != np.bool_
 
     def group(block: _Block, step: int) -> None:
-        q_part, k_part, v_part = (_take(x, block.group, i + 8) for i, x in enumerate((q, k, v)))
-        scaled = scratch(11, q_part.shape, dtype)
+        q_part, v_part = _take(q, block.group, 8), _take(v, block.group, 9)
+        scaled = scratch(10, q_part.shape, dtype)
         np.multiply(q_part, factor, out=scaled)
-        bound = _largest_norm(scaled) * _largest_norm(k_part)
-        shifted = mask_is_added or not bound < _UNSHIFTED[dtype]
-        keys = k_part.swapaxes(2, 3)
+        keys = _transpose(k[block.group], 11)
         for rows, n in block.rows(step):
-            score_shape = (*block.lead, rows.stop - rows.start, n)
-            weights = scratch(12, score_shape, dtype)
-            np.matmul(scaled[:, :, rows], keys[..., :n], out=weights)
-            block.add_bias(weights, rows, n)
-            flat = weights.reshape(-1, n)
-            shift = None
-            if shifted:
-                shift = axis_max(flat, -1)
-                shift[shift == -np.inf] = 0
-                np.subtract(flat, shift, out=flat)
-            np.exp(flat, out=flat)
-            total = flat.dot(ones(n, dtype))
-            row_lse = np.log(total).reshape(score_shape[:3])
-            lse[block.group][:, :, rows] = row_lse
-            if shift is not None:
-                lse[block.group][:, :, rows] += shift.reshape(row_lse.shape)
+            weights = scratch(12, (*block.lead, rows.stop - rows.start, n), dtype)
+            shift, total = 0.0, block.weigh(weights, scaled, keys, rows, n)
+            if not _is_normal(total):
+                shift, total = block.weigh_shifted(weights, scaled, keys, rows, n)
+            lse[block.group][:, :, rows] = np.log(total) + shift
             if rule.dropout_p:
                 block.drop(weights, rows, n)
                 total *= 1 - rule.dropout_p
             # Nothing to divide where every key is masked or dropped.
             total[total == 0] = np.inf
-            mixed = scratch(13, (*score_shape[:3], v.shape[3]), dtype)
+            mixed = scratch(13, (*total.shape, v.shape[3]), dtype)
             np.matmul(weights, v_part[:, :, :n], out=mixed)
-            np.divide(
-                mixed,
-                total.reshape(*score_shape[:3], 1),
-                out=out[block.group][:, :, rows],
-                casting="unsafe",
-            )
+            out_rows = out[block.group][:, :, rows]
+            np.divide(mixed, total[..., None], out=out_rows, casting="unsafe")
 
     _for_groups(rule, shape, group)
     return out, lse
@@ -236,25 +258,21 @@ def attention_grad(
     kept = 1 / (1 - rule.dropout_p) if rule.dropout_p < 1 else 0.0
 
     def group(block: _Block, step: int) -> None:
-        batches_heads = block.group
-        q_part, k_part, v_part = (_take(x, batches_heads, i + 8) for i, x in enumerate((q, k, v)))
-        g_part = _take(g, batches_heads, 11)
-        out_part = _take(out, batches_heads, 12)
-        delta = np.einsum("bhle,bhle->bhl", g_part, out_part)
+        here = block.group
+        k_part, g_part = _take(k, here, 8), _take(g, here, 9)
+        delta = np.einsum("bhle,bhle->bhl", g_part, _take(out, here, 10))
         # A row without keys has logsumexp -inf; +inf makes all its weights 0.
-        row_lse = lse[batches_heads]
-        row_lse = np.where(row_lse == -np.inf, np.inf, row_lse)
-        q_more = _extend(q_part, factor, -row_lse, 13)
-        keys = _extend(k_part, 1.0, 1.0, 14).swapaxes(2, 3)
-        g_more = _extend(g_part, kept, 0.0 if dropped else -delta, 15)
-        values = _extend(v_part, 1.0, 1.0, 16).swapaxes(2, 3)
+        row_lse = np.where(lse[here] == -np.inf, np.inf, lse[here])
+        q_more = _extend(q[here], factor, -row_lse, 11)
+        g_more = _extend(g_part, kept, 0.0 if dropped else -delta, 12)
+        keys, values = _transpose(k_part, 13, 1), _transpose(v[here], 14, 1)
         queries, upstream = q_more[..., :width], g_more[..., :value_width]
-        dk_sum, dv_sum = scratch(17, k_part.shape, dtype), scratch(18, v_part.shape, dtype)
-        dk_sum.fill(0)
-        dv_sum.fill(0)
+        sums = scratch(15, k_part.shape, dtype), scratch(16, v[here].shape, dtype)
+        for total in sums:
+            total.fill(0)
         for rows, n in block.rows(step):
             score_shape = (*block.lead, rows.stop - rows.start, n)
-            weights, ds = scratch(19, score_shape, dtype), scratch(20, score_shape, dtype)
+            weights, ds = scratch(17, score_shape, dtype), scratch(18, score_shape, dtype)
             np.matmul(q_more[:, :, rows], keys[..., :n], out=weights)
             block.add_bias(weights, rows, n)
             np.exp(weights, out=weights)
@@ -265,15 +283,17 @@ def attention_grad(
             np.multiply(ds, weights, out=ds)
             if dropped:
                 block.drop(weights, rows, n)
-            dv_sum[:, :, :n] += np.matmul(weights.swapaxes(2, 3), upstream[:, :, rows])
-            dk_sum[:, :, :n] += np.matmul(ds.swapaxes(2, 3), queries[:, :, rows])
-            dq_rows = scratch(12, (*score_shape[:3], width), dtype)
+            for total, left, right in zip(sums, (ds, weights), (queries, upstream), strict=True):
+                product = scratch(19, (*block.lead, n, right.shape[-1]), dtype)
+                np.matmul(left.swapaxes(2, 3), right[:, :, rows], out=product)
+                total[:, :, :n] += product
+            dq_rows = scratch(19, (*score_shape[:3], width), dtype)
             np.matmul(ds, k_part[:, :, :n], out=dq_rows)
-            np.multiply(dq_rows, factor, out=dq[batches_heads][:, :, rows], casting="unsafe")
+            np.multiply(dq_rows, factor, out=dq[here][:, :, rows], casting="unsafe")
             if ds_all is not None:
-                ds_all[batches_heads][:, :, rows, :n] = ds
-        np.copyto(dk[batches_heads], dk_sum, casting="unsafe")
-        np.copyto(dv[batches_heads], dv_sum, casting="unsafe")
+                ds_all[here][:, :, rows, :n] = ds
+        np.copyto(dk[here], sums[0], casting="unsafe")
+        np.copyto(dv[here], sums[1], casting="unsafe")
 
     if math.prod(shape):
         _for_groups(rule, shape, group)
