@@ -1,0 +1,474 @@
+"""Backward: gradients walk the graph from the newest node to the oldest.
+
+An edge always leads to an older node, so taking the newest pending node first means that all of its
+gradients have arrived. The walk is a loop over a heap, so a chain of any length runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tfw.errors import AnomalyError, ArgumentError, AutogradError, ShapeError
+from tfw.graph import Edge, Node, Output, edge_of
+from tfw.ops.convert import clone, to
+from tfw.ops.creation import ones_like, zeros, zeros_like
+from tfw.ops.elementwise import add, ne
+from tfw.ops.reduce import any as any_
+from tfw.runtime.thread_state import state
+from tfw.tensor import Tensor, new_tensor
+
+Tensors = Tensor | Sequence[Tensor]
+
+
+def backward(
+    tensors: Tensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Tensors | None = None,
+) -> None:
+    """Add the gradients of `tensors` to `.grad` of the leaves that they were computed from.
+
+    Args:
+        tensors: one or more tensors; one with a single element needs no gradient given.
+        grad_tensors: the gradient of the final result with respect to each.
+        retain_graph: keep saved values for another backward; by default what create_graph says.
+        create_graph: record backward itself, for higher derivatives.
+        grad_variables: deprecated name of grad_tensors.
+        inputs: accumulate into these tensors only.
+
+    Errors: RuntimeError if nothing requires grad, a gradient's shape does not fit, or the graph was freed.
+
+    """
+    roots = _as_tuple(tensors, "backward")
+    targets = None if inputs is None else _as_tuple(inputs, "backward")
+    if targets is not None and not targets:
+        raise AutogradError("inputs is empty", op="backward", argument="inputs")
+    grads = grad_tensors if grad_tensors is not None else grad_variables
+    _run(roots, grads, retain_graph, create_graph, targets, True, "backward")
+
+
+def grad(
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of `outputs` with respect to `inputs`, leaving every `.grad` alone.
+
+    Args:
+        outputs, grad_outputs, retain_graph, create_graph: as `backward`.
+        inputs: one or more tensors, computed or leaves.
+        only_inputs: must be True.
+        allow_unused: give None for an input that outputs do not depend on, instead of an error.
+        is_grads_batched: must be False.
+        materialize_grads: give zeros instead of None.
+
+    Errors: RuntimeError as `backward`, or for an unused input.
+
+    """
+    if not only_inputs or is_grads_batched:
+        raise ArgumentError(
+            "only_inputs=False and is_grads_batched=True are not supported",
+            op="grad",
+            argument="only_inputs",
+        )
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError(
+            "allow_unused=False contradicts materialize_grads=True",
+            op="grad",
+            argument="allow_unused",
+        )
+    roots, targets = _as_tuple(outputs, "grad"), _as_tuple(inputs, "grad")
+    for i, x in enumerate(targets):
+        if not x.requires_grad:
+            raise AutogradError(
+                f"inputs[{i}] of shape {tuple(x._a.shape)} does not require grad",
+                op="grad",
+                argument="inputs",
+            )
+    found = _run(roots, grad_outputs, retain_graph, create_graph, targets, False, "grad")
+    result: list[Tensor | None] = []
+    for i, x in enumerate(targets):
+        g = found.get(_key(edge_of(x)))
+        if g is None and materialize_grads:
+            g = zeros_like(x)
+        if g is None and not allow_unused:
+            raise AutogradError(
+                f"inputs[{i}] of shape {tuple(x._a.shape)} was not used to compute the outputs",
+                op="grad",
+                argument="inputs",
+                remedy="pass allow_unused=True to get None for it",
+            )
+        result.append(g)
+    return tuple(result)
+
+
+def _as_tuple(tensors: Any, op: str) -> tuple[Tensor, ...]:
+    found: tuple[Any, ...] = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    for x in found:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(
+                f"expected Tensors, got {type(x).__name__}", op=op, argument="tensors"
+            )
+    return found
+
+
+def _key(edge: Edge) -> tuple[int, int]:
+    """Identify where a gradient goes: a leaf, or one output of a node."""
+    return (id(edge.node), edge.index) if isinstance(edge, Output) else (id(edge), 0)
+
+
+def _run(
+    roots: tuple[Tensor, ...],
+    grads: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    targets: tuple[Tensor, ...] | None,
+    accumulate: bool,
+    op: str,
+) -> dict[tuple[int, int], Tensor]:
+    """Start from the roots, with gradients recorded only if asked, and walk."""
+    pairs = list(zip(roots, _root_grads(roots, grads, create_graph, op), strict=True))
+    keep = create_graph if retain_graph is None else retain_graph
+    before = state.grad_enabled
+    state.grad_enabled = create_graph
+    try:
+        walk = Walk(keep, targets, accumulate)
+        for root, g in pairs:
+            walk.send(edge_of(root), g)
+        walk.run()
+    finally:
+        state.grad_enabled = before
+    return walk.found
+
+
+def _root_grads(roots: tuple[Tensor, ...], grads: Any, create_graph: bool, op: str) -> list[Tensor]:
+    given: Sequence[Any] = (
+        [None] * len(roots)
+        if grads is None
+        else [grads]
+        if isinstance(grads, Tensor)
+        else list(grads)
+    )
+    if len(given) != len(roots):
+        raise AutogradError(
+            f"{len(roots)} tensors but {len(given)} gradients", op=op, argument="grad_tensors"
+        )
+    result: list[Tensor] = []
+    for root, g in zip(roots, given, strict=True):
+        if edge_of(root) is None:
+            raise AutogradError(
+                f"the tensor of shape {tuple(root._a.shape)} does not require grad and was not computed "
+                "from one that does",
+                op=op,
+                argument="tensors",
+                remedy="call requires_grad_() on a leaf before computing",
+            )
+        if g is None:
+            if root._a.size != 1:
+                raise AutogradError(
+                    f"a gradient must be given for a tensor of shape {tuple(root._a.shape)}; only one "
+                    "element has an implicit gradient of 1",
+                    op=op,
+                    argument="grad_tensors",
+                    remedy="reduce it to one number, e.g. with sum() or mean()",
+                )
+            g = ones_like(root)
+        elif g._a.shape != root._a.shape:
+            raise ShapeError(
+                f"gradient of shape {tuple(g._a.shape)} for a tensor of shape {tuple(root._a.shape)}",
+                op=op,
+                argument="grad_tensors",
+                value=tuple(g._a.shape),
+            )
+        elif not create_graph:
+            g = (
+                g.detach()
+            )  # the caller's tensor keeps its memory: the walk must see that it is shared
+        result.append(g)
+    return result
+
+
+def _references(g: Tensor) -> int:
+    """Count the references to a gradient's memory."""
+    return sys.getrefcount(g._a)
+
+
+# What `_references` counts if the tensor alone holds its memory; it differs between Python versions.
+_ONE_REFERENCE = _references(zeros(1))
+
+
+class Walk:
+    """One pass over the graph.
+
+    Args:
+        keep: leave saved values in the nodes.
+        targets: tensors whose gradients are wanted; None for all leaves.
+        accumulate: add gradients to `.grad` instead of collecting them in `found`.
+
+    """
+
+    def __init__(self, keep: bool, targets: tuple[Tensor, ...] | None, accumulate: bool) -> None:
+        self.keep, self.accumulate = keep, accumulate
+        # Whether code of the user has seen gradients and may hold them.
+        self._shared = False
+        self.found: dict[tuple[int, int], Tensor] = {}
+        self._heap: list[tuple[int, Node]] = []
+        self._grads: dict[Node, list[Tensor | None]] = {}
+        self._leaves: dict[int, tuple[Tensor, Tensor]] = {}
+        self._wanted: dict[tuple[int, int], Tensor] | None = None
+        self._useful: dict[int, bool] | None = None
+        if targets is not None:
+            self._wanted = {_key(edge_of(t)): t for t in targets}
+            # Nodes that lead to a target; found as they are met, each once.
+            self._useful = {}
+
+    def send(self, edge: Edge, g: Tensor) -> None:
+        """Deliver a gradient to a leaf or to an output of a node."""
+        if edge.__class__ is Output:
+            node, index = edge
+        elif isinstance(edge, Tensor):
+            if self._wanted is None or (id(edge), 0) in self._wanted:
+                held = self._leaves.get(id(edge))
+                self._leaves[id(edge)] = (edge, g if held is None else add(held[1], g))
+            return
+        else:
+            node, index = edge, 0
+        if self._useful is not None and not self._leads_to_target(node):
+            return
+        grads = self._grads.get(node)
+        if grads is None:
+            grads = self._grads[node] = [None] * node.n_outputs
+            heapq.heappush(self._heap, (-node.sequence, node))
+        held = grads[index]
+        grads[index] = g if held is None else add(held, g)
+
+    def run(self) -> None:
+        """Take pending nodes, newest first, until none is left; then hand leaves their gradients.
+
+        A leaf's gradient is complete only at the end: until then its parts add up here, so that its
+        hooks see the whole.
+        """
+        heap, waiting = self._heap, self._grads
+        while heap:
+            _, node = heapq.heappop(heap)
+            self._step(node, waiting.pop(node))
+        leaves, self._leaves = self._leaves, {}
+        while leaves:
+            _, (leaf, g) = leaves.popitem()
+            self._deliver(leaf, g)
+            del g
+
+    def _step(self, node: Node, grads: list[Tensor | None]) -> None:
+        if node._tensor_hooks is not None or node._prehooks is not None:
+            self._shared = True
+            grads = _run_prehooks(node, grads)
+        if node._retained is not None:
+            for index, reference in node._retained.items():
+                tensor, g = reference(), grads[index]
+                if tensor is not None and g is not None:
+                    tensor._grad = g if state.grad_enabled else g.detach()
+        if self._wanted is not None and not self._collect(node, grads):
+            return
+        try:
+            results: Sequence[Tensor | None] = node.apply(grads)
+        except Exception as error:
+            if node.trace is not None:
+                error.add_note(_forward_line(node))
+            raise
+        if state.anomaly and state.check_nan:
+            _check_nan(node, results)
+        if node._hooks is not None:
+            self._shared = True
+            results = _run_hooks(node, results, grads)
+        if node.runs_user_code:
+            self._shared = True
+        edges = node.edges
+        if not self.keep:
+            node.release()
+        del grads
+        for edge, g in zip(edges, results, strict=True):
+            if edge is not None and g is not None:
+                self.send(edge, g)
+
+    def _collect(self, node: Node, grads: list[Tensor | None]) -> bool:
+        """Keep gradients that were asked for; return whether the walk goes on behind this node."""
+        assert self._wanted is not None
+        for index, g in enumerate(grads):
+            key = (id(node), index)
+            if g is not None and key in self._wanted:
+                if self.accumulate:
+                    _accumulate(self._wanted[key], g, True)
+                else:
+                    self.found[key] = g
+        return any(
+            e is not None
+            and (
+                self._leads_to_target(e)
+                if not isinstance(e, (Tensor, Output))
+                else self._edge_useful(e)
+            )
+            for e in node.edges
+        )
+
+    def _edge_useful(self, edge: Edge) -> bool:
+        assert self._wanted is not None
+        if isinstance(edge, Tensor):
+            return (id(edge), 0) in self._wanted
+        return self._leads_to_target(edge.node if isinstance(edge, Output) else edge)
+
+    def _leads_to_target(self, node: Node) -> bool:
+        """Return whether a node is or reaches a target; iterative, for chains of any length."""
+        assert self._useful is not None and self._wanted is not None
+        useful = self._useful
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if id(top) in useful:
+                stack.pop()
+                continue
+            answer = any((id(top), k) in self._wanted for k in range(top.n_outputs))
+            pending: list[Node] = []
+            if not answer:
+                for e in top.edges:
+                    if e is None:
+                        continue
+                    if isinstance(e, Tensor):
+                        answer = answer or (id(e), 0) in self._wanted
+                        continue
+                    below = e.node if isinstance(e, Output) else e
+                    if id(below) in useful:
+                        answer = answer or useful[id(below)]
+                    else:
+                        pending.append(below)
+            if answer or not pending:
+                useful[id(top)] = answer
+                stack.pop()
+            else:
+                stack.extend(pending)
+        return useful[id(node)]
+
+    def _deliver(self, leaf: Tensor, g: Tensor) -> None:
+        if leaf._hooks is not None:
+            g = _run_tensor_hooks(leaf._hooks, g)
+            self._shared = True
+        if self.accumulate:
+            _accumulate(leaf, g, self._shared)
+            if leaf._post_hooks is not None:
+                for hook in list(leaf._post_hooks.values()):
+                    hook(leaf)
+        else:
+            self.found[id(leaf), 0] = g
+
+
+def _accumulate(leaf: Tensor, g: Tensor, shared: bool) -> None:
+    """Add a gradient to `.grad`: memory that nothing else holds, in the leaf's own layout."""
+    held = leaf._grad
+    if g._kind.dtype is not leaf._kind.dtype:
+        g = to(g, leaf._kind.dtype)
+    if state.grad_enabled:
+        leaf._grad = clone(g) if held is None else add(held, g)
+    elif held is not None:
+        held.add_(g)  # pyright: ignore[reportAttributeAccessIssue]  attached
+    elif not shared and g._kind is leaf._kind and g._kind.form != "strided" and _owned(g):
+        leaf._grad = new_tensor(g._a, g._kind)
+    else:
+        leaf._grad = _laid_out_as(leaf, g)
+
+
+def _laid_out_as(leaf: Tensor, g: Tensor) -> Tensor:
+    """Return a copy of a gradient in the leaf's own layout."""
+    backend = leaf._kind.backend
+    payload = backend.empty(backend.spec(leaf._a))
+    backend.copy(payload, g._a)
+    return new_tensor(payload, backend.kind(payload))
+
+
+def _owned(g: Tensor) -> bool:
+    """Return whether a gradient's memory belongs to it alone, so that a leaf may take it over."""
+    return getattr(g._a, "base", None) is None and _references(g) == _ONE_REFERENCE
+
+
+def _run_prehooks(node: Node, grads: list[Tensor | None]) -> list[Tensor | None]:
+    if node._tensor_hooks is not None:
+        for index, hooks in node._tensor_hooks.items():
+            g = grads[index]
+            if g is not None:
+                grads[index] = _run_tensor_hooks(hooks, g)
+    if node._prehooks is not None:
+        for hook in list(node._prehooks.values()):
+            replaced = hook(tuple(grads))
+            if replaced is not None:
+                grads = [replaced] if isinstance(replaced, Tensor) else list(replaced)
+    return grads
+
+
+def _run_tensor_hooks(hooks: dict[int, Any], g: Tensor) -> Tensor:
+    for hook in list(hooks.values()):
+        replaced = hook(g)
+        if replaced is not None:
+            if replaced._a.shape != g._a.shape:
+                raise ShapeError(
+                    f"a hook changed the gradient's shape from {tuple(g._a.shape)} to {tuple(replaced._a.shape)}",
+                    op="register_hook",
+                    argument="hook",
+                )
+            g = replaced
+    return g
+
+
+def _run_hooks(
+    node: Node, results: Sequence[Tensor | None], grads: list[Tensor | None]
+) -> Sequence[Tensor | None]:
+    assert node._hooks is not None
+    for hook in list(node._hooks.values()):
+        replaced = hook(tuple(results), tuple(grads))
+        if replaced is not None:
+            results = (replaced,) if isinstance(replaced, Tensor) else tuple(replaced)
+            if len(results) != len(node.edges):
+                raise AutogradError(
+                    f"a hook returned {len(results)} gradients for {len(node.edges)} inputs",
+                    op=node.name(),
+                    argument="hook",
+                )
+    return results
+
+
+def _check_nan(node: Node, results: Iterable[Tensor | None]) -> None:
+    for i, g in enumerate(results):
+        if g is not None and g.is_floating_point() and not g.is_meta and bool(any_(ne(g, g))):
+            error = AnomalyError(
+                f"{node.name()} gave NaN in the gradient of its input {i}",
+                op="backward",
+                argument=f"input {i}",
+                remedy="look at the forward line below",
+            )
+            error.add_note(_forward_line(node))
+            raise error
+
+
+def _forward_line(node: Node) -> str:
+    """Say where in the user's program the node was recorded."""
+    if node.trace is None:
+        return f"{node.name()} was recorded outside detect_anomaly: no forward line is known"
+    here = __file__.rsplit("autograd", 1)[0]
+    frames = [
+        f
+        for f in node.trace
+        if not f.filename.startswith(here) and not f.filename.startswith("<tfw")
+    ]
+    import traceback
+
+    return f"{node.name()} was recorded by the forward pass here:\n" + "".join(
+        traceback.StackSummary.from_list(frames).format()
+    )

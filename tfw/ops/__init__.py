@@ -1,0 +1,1 @@
+"""What is computed: each op's signature, rules, definition, gradient, samples and bad inputs."""

@@ -1,0 +1,360 @@
+"""Copies and conversions: clone, contiguous, dtype and device. Sources: elementary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfw import dtypes
+from tfw.dtypes import dtype
+from tfw.errors import ArgumentError, ShapeError
+from tfw.registry import Call, Reject, like, primitive
+from tfw.runtime import backend as backends
+from tfw.shapes import Spec, contiguous_strides, device, elementwise_strides
+from tfw.tensor import Tensor
+
+PRESERVE, CONTIGUOUS = "preserve", "contiguous"
+
+
+def _clone(backend: Any, x: Any, memory_format: str) -> Any:
+    spec: Spec = backend.spec(x)
+    strides = (
+        contiguous_strides(spec.shape)
+        if memory_format == CONTIGUOUS
+        else elementwise_strides(spec.shape, [(spec.shape, spec.strides)])
+    )
+    copy = backend.empty(spec._replace(strides=strides))
+    backend.copy(copy, x)
+    return copy
+
+
+@primitive(generic=_clone, infer=like("input"), computes=False)
+def clone(input: Tensor, *, memory_format: str = PRESERVE) -> Tensor:
+    """A copy in memory of its own; gradients flow back to input.
+
+    Shapes: input's. The layout is input's too if it is dense, or row-major for "contiguous".
+    Dtypes: all.
+    Errors: TypeError if input is no tensor.
+    Source: elementary.
+    Example: `tfw.ones(2).clone().tolist() == [1.0, 1.0]`
+    """
+    ...
+
+
+clone.vjp(input=lambda g: g)
+clone.reference(lambda a, memory_format: a)
+
+
+@clone.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.standard_normal((3, 4)))
+
+
+@clone.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a"), ArgumentError, argument="input")
+
+
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor in row-major memory: itself if it is so already, else a copy.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: none.
+    Source: elementary.
+    Example: `tfw.zeros(2, 3).T.contiguous().stride() == (2, 1)`
+    """
+    return input if input._kind.form != "strided" else clone(input, memory_format=CONTIGUOUS)
+
+
+def _to_dtype(backend: Any, x: Any, dtype: dtype) -> Any:
+    spec: Spec = backend.spec(x)
+    strides = elementwise_strides(spec.shape, [(spec.shape, spec.strides)])
+    copy = backend.empty(spec._replace(dtype=dtype, strides=strides))
+    backend.copy(copy, x)
+    return copy
+
+
+def _to_dtype_spec(x: Spec, dtype: dtype) -> Spec:
+    return x._replace(
+        dtype=dtype, strides=elementwise_strides(x.shape, [(x.shape, x.strides)]), aligned=True
+    )
+
+
+@primitive(generic=_to_dtype, infer=_to_dtype_spec, hidden=True, method=False, computes=False)
+def to_dtype(input: Tensor, dtype: dtype) -> Tensor:
+    """A copy converted to another dtype; floating to integer cuts towards zero.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: TypeError if input is no tensor.
+    Source: elementary.
+    Example: `tfw.full((1,), 2.7).to(tfw.int64).tolist() == [2]`
+    """
+    ...
+
+
+to_dtype.vjp(input=lambda g, input_spec: to(g, input_spec.kind.dtype))
+to_dtype.reference(lambda a, dtype: np.asarray(a).astype(dtype.numpy))
+
+
+@to_dtype.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    for d in (dtypes.float64, dtypes.float16, dtypes.int32, dtypes.bool_):
+        yield Call(rng.standard_normal((3, 4)) * 10, d)
+
+
+def _to_device(backend: Any, x: Any, device: device) -> Any:
+    target = backends.for_device(device)
+    if target.device_type == "meta":
+        return target.empty(backend.spec(x)._replace(device=device))
+    host = backend.to_host(x)
+    # The CPU backend's host array is the payload itself: `to` promises a copy.
+    return target.from_host(host.copy() if target is backend else host, device)
+
+
+@primitive(generic=_to_device, hidden=True, method=False, computes=False)
+def to_device(input: Tensor, device: device) -> Tensor:
+    """A copy on another device.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: RuntimeError if the device is not available.
+    Source: elementary.
+    Example: `tfw.ones(2).to("meta").device.type == "meta"`
+    """
+    ...
+
+
+to_device.vjp(input=lambda g, input_spec: to(g, input_spec.kind.device))
+
+
+def as_device(d: Any) -> device:
+    """Return a device given as one, as a string or as a CUDA index."""
+    if isinstance(d, device):
+        return d
+    return device("cuda", d) if isinstance(d, int) else device(d)
+
+
+def to(
+    input: Tensor,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """The tensor with another dtype, device or both; itself if nothing changes and copy is False.
+
+    Forms: `to(dtype)`, `to(device)`, `to(device, dtype)`, `to(other)`.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: RuntimeError if the device is not available, TypeError for another argument.
+    Source: elementary.
+    Example: `tfw.ones(2).to(tfw.int64).dtype == tfw.int64`
+    """
+    for argument in args:
+        if isinstance(argument, dtypes.dtype):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, bool):
+            # positional non_blocking, then copy
+            copy = (
+                argument
+                if argument is args[-1] and sum(isinstance(a, bool) for a in args) > 1
+                else copy
+            )
+        elif argument is not None:
+            if not isinstance(argument, (str, int, backends.device)):
+                raise ArgumentError(
+                    f"{argument!r} is neither a dtype, a device nor a tensor",
+                    op="to",
+                    argument="args",
+                )
+            device = argument
+    result = input
+    if dtype is not None and dtype is not input._kind.dtype:
+        result = to_dtype(result, dtype)
+    if device is not None:
+        target = as_device(device)
+        current = input._kind.device
+        if target != current and not (target.type == current.type and target.index is None):
+            result = to_device(result, target)
+    return clone(result) if copy and result is input else result
+
+
+def item_type(input: Tensor, dtype: Any = None) -> Any:
+    """The dtype's PyTorch type name if no dtype is given, else the tensor converted to it.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: TypeError for an unknown name.
+    Source: elementary.
+    Example: `tfw.ones(2).type(tfw.float64).dtype == tfw.float64`
+    """
+    if dtype is None:
+        return f"tfw.{_TYPE_NAMES[input.dtype]}"
+    if isinstance(dtype, str):
+        names = {f"{module}.{n}": d for d, n in _TYPE_NAMES.items() for module in ("tfw", "torch")}
+        if dtype not in names:
+            raise ArgumentError(
+                f"dtype={dtype!r} names no tensor type", op="type", argument="dtype", value=dtype
+            )
+        dtype = names[dtype]
+    return to(input, dtype)
+
+
+_TYPE_NAMES = {
+    dtypes.float32: "FloatTensor",
+    dtypes.float64: "DoubleTensor",
+    dtypes.float16: "HalfTensor",
+    dtypes.bfloat16: "BFloat16Tensor",
+    dtypes.int64: "LongTensor",
+    dtypes.int32: "IntTensor",
+    dtypes.int16: "ShortTensor",
+    dtypes.int8: "CharTensor",
+    dtypes.uint8: "ByteTensor",
+    dtypes.bool_: "BoolTensor",
+}
+
+
+def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Write src, converted and broadcast, into self."""
+    from tfw.dispatch import dispatch_inplace
+
+    if not isinstance(src, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(
+            f"src must be a Tensor, not {type(src).__name__}", op="copy_", argument="src"
+        )
+    return dispatch_inplace(copy.op, (self, src))
+
+
+def _copied(backend: Any, x: Any, src: Any) -> Any:
+    spec: Spec = backend.spec(x)
+    result = backend.empty(
+        spec._replace(strides=elementwise_strides(spec.shape, [(spec.shape, spec.strides)]))
+    )
+    source: Spec = backend.spec(src)
+    lead = len(spec.shape) - len(source.shape)
+    if lead < 0 or any(
+        n not in (1, m) for n, m in zip(source.shape, spec.shape[lead:], strict=True)
+    ):
+        raise ShapeError(
+            f"src of shape {source.shape} does not broadcast to {spec.shape}",
+            op="copy_",
+            argument="src",
+            value=source.shape,
+        )
+    backend.copy(result, src)
+    return result
+
+
+@primitive(generic=_copied, hidden=True, method=False, computes=False)
+def copy(input: Tensor, src: Tensor) -> Tensor:
+    """Src at input's shape and dtype; its in-place form is `Tensor.copy_`.
+
+    Shapes: src broadcasts to input's shape.
+    Dtypes: all; src is converted.
+    Errors: RuntimeError if src does not broadcast to input.
+    Source: elementary.
+    Example: `tfw.zeros(2).copy_(tfw.ones(2)).tolist() == [1.0, 1.0]`
+    """
+    ...
+
+
+def _copy_grad(g: Tensor, src_spec: Any) -> Tensor:
+    from tfw.registry import OPS
+
+    g = to(g, src_spec.kind.dtype)
+    return g if g._a.shape == src_spec.shape else OPS["sum_to_size"].function(g, src_spec.shape)
+
+
+copy.vjp(src=_copy_grad)
+
+
+def _number_fill(backend: Any, x: Any, value: Any) -> Any:
+    spec: Spec = backend.spec(x)
+    result = backend.empty(
+        spec._replace(strides=elementwise_strides(spec.shape, [(spec.shape, spec.strides)]))
+    )
+    backend.fill(result, value)
+    return result
+
+
+@primitive(generic=_number_fill, infer=like("input"), hidden=True, method=False, computes=False)
+def filled_like(input: Tensor, value: Any) -> Tensor:
+    """A tensor laid out as input with one value everywhere.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: TypeError if input is no tensor.
+    Source: elementary.
+    Example: `tfw.full_like(tfw.zeros(2), 3.0).tolist() == [3.0, 3.0]`
+    """
+    ...
+
+
+filled_like.vjp(input=lambda g: filled_like(g, 0))
+filled_like.reference(lambda a, value: np.full_like(a, value))
+
+
+@filled_like.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.standard_normal((3, 4)), 2.0)
+
+
+def _zero_of(backend: Any, x: Any) -> Any:
+    result = backend.empty(backend.spec(x)._replace(shape=(), strides=()))
+    backend.fill(result, 0)
+    return result
+
+
+@primitive(generic=_zero_of, hidden=True, method=False, computes=False, differentiable=False)
+def zero_of(input: Tensor) -> Tensor:
+    """A 0-d zero of input's dtype and device; expanded, it fills in for a gradient that is absent.
+
+    Shapes: ().
+    Dtypes: all.
+    Errors: TypeError if input is no tensor.
+    Source: elementary.
+    Example: used by gradients.
+    """
+    ...
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Write one value everywhere: a number or a 0-d tensor."""
+    from tfw.dispatch import dispatch_inplace
+
+    if isinstance(value, Tensor):
+        if value._a.ndim:
+            raise ShapeError(
+                f"value has shape {tuple(value._a.shape)}",
+                op="fill_",
+                argument="value",
+                rule="a number or a 0-d tensor",
+            )
+        return dispatch_inplace(copy.op, (self, value))
+    return dispatch_inplace(filled_like.op, (self, value))
+
+
+Tensor.contiguous = contiguous
+Tensor.to = to
+Tensor.type = item_type
+Tensor.copy_ = _copy_
+Tensor.fill_ = _fill_
+Tensor.zero_ = lambda self: _fill_(self, 0)
+Tensor.cpu = lambda self: to(self, "cpu")
+Tensor.cuda = lambda self, device=None, non_blocking=False: to(self, "cuda" if device is None else as_device(device))
+Tensor.type_as = lambda self, other: to(self, other.dtype)
+for _name, _dtype in (
+    *(("float", dtypes.float32), ("double", dtypes.float64), ("half", dtypes.float16)),
+    *(("bfloat16", dtypes.bfloat16), ("long", dtypes.int64), ("int", dtypes.int32)),
+    *(("short", dtypes.int16), ("bool", dtypes.bool_)),
+):
+    setattr(Tensor, _name, lambda self, _dtype=_dtype: to(self, _dtype))

@@ -1,0 +1,576 @@
+"""Indexing: basic (a view), by arrays and masks (a copy), assigning; nonzero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfw import dtypes
+from tfw.dispatch import dispatch_inplace
+from tfw.dtypes import INTEGERS
+from tfw.errors import ArgumentError, DtypeError, OutOfRangeError, ShapeError, ValueRangeError
+from tfw.graph import Extent
+from tfw.ops.convert import copy, to
+from tfw.ops.movement import Layout, permute, reshape, view_scatter, zeros_of
+from tfw.registry import Call, Reject, fresh, primitive
+from tfw.shapes import Spec, as_int, broadcast_shapes, elementwise_strides
+from tfw.tensor import Tensor
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+
+
+# ---- basic: ints, slices, None and Ellipsis give a view
+
+
+def _as_tuple(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _full_index(x_ndim: int, shape: Any, index: tuple[Any, ...]) -> list[Any]:
+    """Return the index with its Ellipsis (or an implied one) written out as slices."""
+    used = sum(i is not None and i is not Ellipsis for i in index)
+    if used > x_ndim:
+        raise OutOfRangeError(
+            f"{used} indices for a tensor of shape {tuple(shape)}",
+            op="index",
+            argument="index",
+            value=index,
+            rule=f"at most {x_ndim}",
+        )
+    dots = [i for i, e in enumerate(index) if e is Ellipsis]
+    if len(dots) > 1:
+        raise OutOfRangeError("more than one Ellipsis", op="index", argument="index", value=index)
+    at = dots[0] if dots else len(index)
+    return [*index[:at], *[slice(None)] * (x_ndim - used), *index[at + 1 :]]
+
+
+def _index_layout(x: Spec, index: Any) -> Layout:
+    shape: list[int] = []
+    strides: list[int] = []
+    offset, d = 0, 0
+    for e in _full_index(x.ndim, x.shape, _as_tuple(index)):
+        if e is None:
+            shape.append(1)
+            strides.append(strides_after(x, d))
+            continue
+        n, stride = x.shape[d], x.strides[d]
+        if isinstance(e, slice):
+            if e.step is not None and as_int("index", e.step, "step") <= 0:
+                raise ValueRangeError(
+                    f"step={e.step} is not positive", op="index", argument="step", value=e.step
+                )
+            start, stop, step = e.indices(n)
+            shape.append(max(0, -((start - stop) // step)))
+            strides.append(stride * step)
+            offset += start * stride if shape[-1] else 0
+        else:
+            i = as_int("index", e, "index")
+            if not -n <= i < n:
+                raise OutOfRangeError(
+                    f"index {i} is out of bounds for dim {d} of shape {x.shape}",
+                    op="index",
+                    argument="index",
+                    value=i,
+                    rule=f"{-n} <= index <= {n - 1}",
+                )
+            offset += i % n * stride
+        d += 1
+    return tuple(shape), tuple(strides), offset
+
+
+def strides_after(x: Spec, d: int) -> int:
+    """Return the stride of a new dim of size 1 before dim d."""
+    return x.shape[d] * x.strides[d] if d < x.ndim else 1
+
+
+def _slice_rule(a: Any, index: Any) -> Any:
+    """NumPy's own view; what NumPy takes and PyTorch refuses (negative steps) goes to the layout rule."""
+    if index.__class__ is int:
+        return a[index, ...]
+    if index.__class__ is slice:
+        if index.step is not None and index.step <= 0:
+            raise ValueError
+        return a[index]
+    for e in index:
+        if e.__class__ is slice and e.step is not None and e.step <= 0:
+            raise ValueError
+    return a[index] if Ellipsis in index else a[(*index, ...)]
+
+
+@primitive(
+    layout=_index_layout,
+    fast="view",
+    fast_rule=_slice_rule,
+    strided=True,
+    hidden=True,
+    method=False,
+)
+def slice_view(input: Tensor, index: Any) -> Tensor:
+    """The part of input at a basic index: ints, slices, None and Ellipsis; a view.
+
+    Shapes: by the index.
+    Dtypes: all.
+    Errors: IndexError for an index out of bounds or too many of them, ValueError for a step that is not positive.
+    Source: elementary.
+    Example: `tfw.arange(4)[1:3].tolist() == [1, 2]`
+    """
+    ...
+
+
+slice_view.vjp(
+    input=lambda g, input_spec, index: view_scatter(
+        zeros_of(input_spec.shape, g), g, slice_view.op, (index,), -1
+    )
+)
+slice_view.reference(lambda a, index: a[index])
+
+
+@slice_view.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.standard_normal((4, 3, 2))
+    yield Call(x, 1)
+    yield Call(x, slice(1, None, 2))
+    yield Call(x, (Ellipsis, None, -1))
+    yield Call(x, (slice(None, -1), 2, slice(0, 9)))
+
+
+@slice_view.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call(np.ones((2, 3)), 2), OutOfRangeError, argument="index", value=2)
+    yield Reject(Call(np.ones((2, 3)), (0, 0, 0)), OutOfRangeError, argument="index")
+    yield Reject(Call(np.ones((2, 3)), slice(None, None, -1)), ValueRangeError, argument="step")
+
+
+# ---- by arrays and masks
+
+
+def _combined_shape(op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return broadcast_shapes(op, *shapes)
+    except ShapeError as error:
+        raise OutOfRangeError(
+            f"index arrays of shapes {', '.join(map(str, shapes))} do not broadcast",
+            op=op,
+            argument="indices",
+        ) from error
+
+
+def _arrays_first(ndim: int, dims: Sequence[int]) -> list[int]:
+    """Return the order of input's dims with the indexed ones first."""
+    return [*dims, *[d for d in range(ndim) if d not in dims]]
+
+
+def _take_spec(x: Spec, indices: Sequence[Spec], dims: tuple[int, ...]) -> Spec:
+    shape = _combined_shape("index", [i.shape for i in indices])
+    return fresh(x, (*shape, *[n for d, n in enumerate(x.shape) if d not in dims]))
+
+
+def _check_bounds(
+    op: str, indices: Sequence[Any], sizes: Sequence[int], dims: Sequence[int]
+) -> None:
+    for i, n, d in zip(indices, sizes, dims, strict=True):
+        if i.size and (i.min() < -n or i.max() >= n):
+            bad = int(i.min()) if i.min() < -n else int(i.max())
+            raise OutOfRangeError(
+                f"index {bad} is out of bounds for dim {d} of size {n}",
+                op=op,
+                argument="indices",
+                value=bad,
+                rule=f"{-n} <= index <= {n - 1}",
+            )
+
+
+def _take(x: Any, indices: list[Any], dims: tuple[int, ...]) -> Any:
+    _check_bounds("index", indices, [x.shape[d] for d in dims], dims)
+    x = x.transpose(_arrays_first(x.ndim, dims))
+    return np.ascontiguousarray(x[tuple(indices)])
+
+
+@primitive(
+    numpy=_take,
+    infer=_take_spec,
+    hidden=True,
+    method=False,
+    computes=False,
+    dtypes={"indices": INTEGERS},
+)
+def take_at(input: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:
+    """Elements of input where arrays of indices, one for each of dims, point.
+
+    Shapes: the broadcast shape of indices, then input's other dims.
+    Dtypes: input any, indices integers; negative ones count from the end.
+    Errors: IndexError for an index out of bounds or indices that do not broadcast.
+    Source: elementary.
+    Example: `tfw.arange(4)[tfw.tensor([3, -4])].tolist() == [3, 0]`
+    """
+    ...
+
+
+take_at.vjp(
+    input=lambda g, input_spec, indices, dims: put_at(
+        zeros_of(input_spec.shape, g), g, indices, dims, True
+    )
+)
+take_at.reference(lambda x, indices, dims: x.transpose(_arrays_first(x.ndim, dims))[tuple(indices)])
+
+
+@take_at.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.standard_normal((4, 3, 2))
+    yield Call(x, [np.array([0, 3, -1, 0])], (0,))
+    yield Call(x, [np.array([[0], [1]]), np.array([1, 0, 1])], (0, 2))
+
+
+@take_at.rejects
+def _() -> Iterator[Reject]:
+    x = np.ones((4, 3))
+    yield Reject(Call(x, [np.array([4])], (0,)), OutOfRangeError, argument="indices", value=4)
+    yield Reject(Call(x, [np.array([0, 1]), np.array([0, 1, 2])], (0, 1)), OutOfRangeError)
+    yield Reject(Call(x, [np.array([1.0])], (0,)), DtypeError)
+
+
+def _put_spec(
+    x: Spec, values: Spec, indices: Sequence[Spec], dims: tuple[int, ...], accumulate: bool
+) -> Spec:
+    target = _take_spec(x, indices, dims).shape
+    if (
+        broadcast_shapes("index_put", values.shape, target, names=("values", "the indexed part"))
+        != target
+    ):
+        raise ShapeError(
+            f"values of shape {values.shape} do not broadcast to the indexed part's {target}",
+            op="index_put",
+            argument="values",
+            value=values.shape,
+        )
+    return x._replace(strides=elementwise_strides(x.shape, [(x.shape, x.strides)]))
+
+
+def _put(x: Any, values: Any, indices: list[Any], dims: tuple[int, ...], accumulate: bool) -> Any:
+    _check_bounds("index_put", indices, [x.shape[d] for d in dims], dims)
+    result = x.copy("K")
+    moved = result.transpose(_arrays_first(x.ndim, dims))
+    if accumulate:
+        np.add.at(moved, tuple(indices), values)
+    else:
+        moved[tuple(indices)] = values
+    return result
+
+
+@primitive(
+    numpy=_put,
+    infer=_put_spec,
+    hidden=True,
+    method=False,
+    dtypes={"indices": INTEGERS},
+)
+def put_at(
+    input: Tensor,
+    values: Tensor,
+    indices: Sequence[Tensor],
+    dims: tuple[int, ...],
+    accumulate: bool,
+) -> Tensor:
+    """A copy of input with values where arrays of indices point, or with them added there.
+
+    Shapes: input's; values broadcast to the indexed part's shape.
+    Dtypes: input any, values the same, indices integers.
+    Errors: IndexError for an index out of bounds, RuntimeError if the shapes do not fit.
+    Source: elementary.
+    Example: used by `x[index] = values`.
+    """
+    ...
+
+
+put_at.vjp(
+    input=lambda g, values_spec, indices, dims, accumulate: (
+        g if accumulate else put_at(g, zeros_of(values_spec.shape, g), indices, dims, False)
+    ),
+    values=lambda g, values_spec, indices, dims: reshape_to(take_at(g, indices, dims), values_spec),
+)
+
+
+def _put_reference(x: Any, values: Any, indices: Any, dims: Any, accumulate: bool) -> Any:
+    result = np.array(x)
+    moved = result.transpose(_arrays_first(result.ndim, dims))
+    spots = np.broadcast_arrays(*indices)
+    values = np.broadcast_to(values, (*spots[0].shape, *moved.shape[len(dims) :]))
+    for at in np.ndindex(spots[0].shape):
+        spot = tuple(int(s[at]) for s in spots)
+        moved[spot] = moved[spot] + values[at] if accumulate else values[at]
+    return result
+
+
+put_at.reference(_put_reference)
+
+
+def reshape_to(g: Tensor, spec: Extent) -> Tensor:
+    """Return a gradient summed to the shape of an operand that was broadcast."""
+    from tfw.registry import OPS
+
+    return g if g._a.shape == spec.shape else OPS["sum_to_size"].function(g, spec.shape)
+
+
+@put_at.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.standard_normal((4, 3))
+    yield Call(x, rng.standard_normal((2, 3)), [np.array([0, 3])], (0,), False)
+    yield Call(x, rng.standard_normal(3), [np.array([0, 0, -1])], (0,), True)
+
+
+@put_at.rejects
+def _() -> Iterator[Reject]:
+    x = np.ones((4, 3))
+    yield Reject(Call(x, np.ones(3), [np.array([4])], (0,), False), OutOfRangeError, value=4)
+    yield Reject(Call(x, np.ones(2), [np.array([0])], (0,), False), ShapeError)
+
+
+# ---- x[index] and x[index] = value
+
+
+def _is_basic(index: Any) -> bool:
+    if isinstance(index, tuple):
+        return all(isinstance(i, _BASIC) and not isinstance(i, bool) for i in index)
+    return isinstance(index, _BASIC) and not isinstance(index, bool)
+
+
+def _prepared(x: Tensor, index: Any) -> tuple[Tensor, list[Tensor], list[int]]:
+    """Split an index into its basic part, applied to x as a view, and arrays with the dims they index."""
+    elements: list[Any] = []
+    for e in _as_tuple(index) if not isinstance(index, list) else (index,):
+        if isinstance(e, (list, np.ndarray, range)) or (
+            isinstance(e, np.generic) and not isinstance(e, np.integer)
+        ):
+            from tfw.ops.creation import as_tensor
+
+            e = as_tensor(list(e) if isinstance(e, range) else e, device=x.device)
+            if not e._a.size and e.dtype.is_floating_point:
+                e = to(e, dtypes.int64)
+        if isinstance(e, Tensor):
+            if not e._a.ndim and e.dtype in INTEGERS:
+                e = int(e.item())
+            elif e.dtype not in (dtypes.bool_, *INTEGERS):
+                raise OutOfRangeError(
+                    f"a tensor of {e.dtype!r} is no index",
+                    op="index",
+                    argument="index",
+                    rule="integers or bool",
+                )
+        elif isinstance(e, np.integer):
+            e = int(e)
+        elif not isinstance(e, (bool, *_BASIC)):
+            raise OutOfRangeError(
+                f"{e!r} is no index",
+                op="index",
+                argument="index",
+                value=e,
+                rule="integers, slices, None, Ellipsis, bool, and arrays or tensors of integers or bool",
+            )
+        elements.append(e)
+    return _split_index(x, elements)
+
+
+def _mask_indices(x: Tensor, mask: Tensor, d: int) -> list[Tensor]:
+    shape = x._a.shape[d : d + mask._a.ndim]
+    if mask._a.shape != shape:
+        raise OutOfRangeError(
+            f"a mask of shape {tuple(mask._a.shape)} does not match {tuple(shape)} at dim {d} of "
+            f"shape {tuple(x._a.shape)}",
+            op="index",
+            argument="index",
+        )
+    hits = nonzero(mask)
+    return [slice_view(hits, (slice(None), i)) for i in range(mask._a.ndim)]
+
+
+def _split_index(x: Tensor, elements: list[Any]) -> tuple[Tensor, list[Tensor], list[int]]:
+    used = sum(
+        e._a.ndim if isinstance(e, Tensor) and e.dtype is dtypes.bool_ else 1
+        for e in elements
+        if e is not None and e is not Ellipsis and not isinstance(e, bool)
+    )
+    if used > x._a.ndim:
+        raise OutOfRangeError(
+            f"{used} indices for a tensor of shape {tuple(x._a.shape)}",
+            op="index",
+            argument="index",
+        )
+    if Ellipsis not in [e for e in elements if not isinstance(e, Tensor)]:
+        elements = [*elements, Ellipsis]
+    basic: list[Any] = []
+    arrays: list[tuple[int, Any]] = []  # (dim of the view, index array)
+    source = 0  # dim of x that comes next
+    out = 0  # dim of the view that comes next
+    for e in elements:
+        if e is None or isinstance(e, bool):
+            basic.append(None)
+            if isinstance(e, bool):
+                from tfw.ops.creation import arange
+
+                arrays.append((out, arange(int(e), device=x.device)))
+            out += 1
+        elif e is Ellipsis:
+            n = x._a.ndim - used
+            basic.extend([slice(None)] * n)
+            source, out = source + n, out + n
+        elif isinstance(e, Tensor):
+            if e.dtype is dtypes.bool_:
+                if not e._a.ndim:
+                    from tfw.ops.creation import arange
+
+                    basic.append(None)
+                    arrays.append((out, arange(int(e.item()), device=x.device)))
+                    out += 1
+                    continue
+                parts = _mask_indices(x, e, source)
+            else:
+                parts = [e]
+            for part in parts:
+                arrays.append((out, part))
+                basic.append(slice(None))
+                source, out = source + 1, out + 1
+        elif isinstance(e, slice):
+            basic.append(e)
+            source, out = source + 1, out + 1
+        else:
+            basic.append(e)
+            source += 1
+    plain = all(isinstance(e, slice) and e == slice(None) for e in basic)
+    part = x if plain else slice_view(x, tuple(basic))
+    return part, [a for _, a in arrays], [d for d, _ in arrays]
+
+
+def _result_order(ndim: int, dims: list[int], n_index: int) -> list[int] | None:
+    """Return the permutation that puts the indexed dims where NumPy and PyTorch have them.
+
+    They stay in place if the arrays were adjacent, else they come first, where `take_at` puts them.
+    """
+    if dims != list(range(dims[0], dims[0] + len(dims))) or not dims[0]:
+        return None
+    before = list(range(n_index, n_index + dims[0]))
+    return [*before, *range(n_index), *range(n_index + dims[0], ndim - len(dims) + n_index)]
+
+
+def getitem(self: Tensor, index: Any) -> Tensor:
+    """x[index]: a view for ints, slices, None and Ellipsis, a copy for arrays and masks."""
+    if index.__class__ is int or index.__class__ is slice or _is_basic(index):
+        return slice_view(self, index)
+    part, arrays, dims = _prepared(self, index)
+    if not arrays:
+        return part
+    result = take_at(part, arrays, tuple(dims))
+    order = _result_order(part._a.ndim, dims, result._a.ndim - part._a.ndim + len(dims))
+    return result if order is None else permute(result, order)
+
+
+def setitem(self: Tensor, index: Any, value: Any) -> None:
+    """x[index] = value: value is converted and broadcast to the indexed part."""
+    from tfw.ops.creation import full
+
+    if not isinstance(value, Tensor):
+        if not isinstance(value, (bool, int, float, complex, np.generic)):
+            raise ArgumentError(
+                f"cannot assign a {type(value).__name__} to part of a tensor",
+                op="setitem",
+                argument="value",
+                value=value,
+                rule="a number or a tensor",
+            )
+        value = full((), value, dtype=self.dtype, device=self.device)
+    if _is_basic(index):
+        _assign(slice_view(self, index), value)
+        return
+    part, arrays, dims = _prepared(self, index)
+    if not arrays:
+        _assign(part, value)
+        return
+    value = to(value, self.device, self.dtype)
+    target = _combined_shape("setitem", [tuple(a._a.shape) for a in arrays])
+    order = _result_order(part._a.ndim, dims, len(target))
+    if order is not None:
+        value = _bring_front(value, dims[0], len(target), len(order))
+    dispatch_inplace(put_at.op, (part, value, arrays, tuple(dims), False))
+
+
+def _bring_front(value: Tensor, at: int, n_index: int, ndim: int) -> Tensor:
+    """Reorder a value's dims from the order of x[index] to that of `take_at`."""
+    value = (
+        reshape(value, (1,) * (ndim - value._a.ndim) + tuple(value._a.shape))
+        if value._a.ndim < ndim
+        else value
+    )
+    if value._a.ndim > ndim:
+        return value  # refused by put_at, which names the shapes
+    return permute(value, [*range(at, at + n_index), *range(at), *range(at + n_index, ndim)])
+
+
+def _assign(part: Tensor, value: Tensor) -> None:
+    # Leading dims of size 1 are dropped, as NumPy and PyTorch do.
+    while value._a.ndim > part._a.ndim and value._a.shape[0] == 1:
+        value = slice_view(value, 0)
+    dispatch_inplace(copy.op, (part, value))
+
+
+Tensor.__getitem__ = getitem
+Tensor.__setitem__ = setitem
+
+
+# ---- where values are nonzero
+
+
+def _nonzero_rule(a: Any) -> Any:
+    return np.argwhere(a).reshape(-1, a.ndim).astype(np.int64, copy=False)
+
+
+@primitive(
+    numpy=_nonzero_rule,
+    data_dependent=True,
+    differentiable=False,
+    computes=False,
+    method="_nonzero",
+    hidden=True,
+)
+def nonzero_rows(input: Tensor) -> Tensor:
+    """Indices of the nonzero elements, one row each, in row-major order.
+
+    Shapes: (n, input.ndim), where n depends on the values: meta tensors cannot have it.
+    Dtypes: all; the result is int64.
+    Errors: NotImplementedError on meta.
+    Source: elementary.
+    Example: `tfw.nonzero(tfw.tensor([0, 5])).tolist() == [[1]]`
+    """
+    ...
+
+
+nonzero_rows.reference(lambda a: np.stack(np.nonzero(a), axis=1))
+
+
+@nonzero_rows.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.integers(0, 2, (3, 4)))
+    yield Call(rng.standard_normal((2, 3)) > 0)
+
+
+@nonzero_rows.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a"), ArgumentError, argument="input")
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the nonzero elements, one row each, or as a tuple with one tensor per dim.
+
+    Shapes: (n, input.ndim), or input.ndim tensors (n,).
+    Dtypes: all; the result is int64.
+    Errors: NotImplementedError on meta, where the values are unknown.
+    Source: elementary.
+    Example: `tfw.nonzero(tfw.tensor([0, 5])).tolist() == [[1]]`
+    """
+    if not as_tuple:
+        return nonzero_rows(input)
+    rows = nonzero_rows(input if input._a.ndim else reshape(input, (1,)))
+    return tuple(slice_view(rows, (slice(None), i)) for i in range(max(input._a.ndim, 1)))
+
+
+Tensor.nonzero = nonzero
