@@ -36,28 +36,50 @@ def gelu_grad(g: Array, x: Array, approximate: Approximate = "none") -> Array:
     return out
 
 
-def _twice_cdf(y: Array, x: Array) -> None:
+def gelu_and_slope(x: Array) -> tuple[Array, Array]:
+    """Exact GELU and its derivative cdf(x) + x * pdf(x), sharing the error function.
+
+    A caller that keeps the slope instead of x needs no gelu_grad: g * slope is the gradient. Forward
+    and gradient together then take two thirds of the time.
+    """
+    out, slope = np.empty_like(x), np.empty_like(x)
+    map_blocks(_gelu_and_slope_block, (out, slope), x)
+    return out, slope
+
+
+def _cdf(y: Array, x: Array) -> None:
+    """Write (1 + erf(x / sqrt(2))) / 2 into y."""
     erf_normal_block(y, x)
     np.add(y, 1.0, out=y)
-
-
-def _gelu_block(y: Array, x: Array) -> None:
-    _twice_cdf(y, x)
-    np.multiply(y, x, out=y)
     np.multiply(y, 0.5, out=y)
 
 
-def _gelu_grad_block(dx: Array, g: Array, x: Array) -> None:
-    _twice_cdf(dx, x)
-    np.multiply(dx, 0.5, out=dx)
+def _add_x_pdf(y: Array, x: Array) -> None:
+    """Add x * exp(-x^2 / 2) / sqrt(2 pi) to y."""
     pdf = scratch(7, x.shape, x.dtype)
     np.multiply(x, x, out=pdf)
     np.multiply(pdf, -0.5, out=pdf)
     np.exp(pdf, out=pdf)
     np.multiply(pdf, x, out=pdf)
     np.multiply(pdf, _NORMAL_PEAK, out=pdf)
-    np.add(dx, pdf, out=dx)
+    np.add(y, pdf, out=y)
+
+
+def _gelu_block(y: Array, x: Array) -> None:
+    _cdf(y, x)
+    np.multiply(y, x, out=y)
+
+
+def _gelu_grad_block(dx: Array, g: Array, x: Array) -> None:
+    _cdf(dx, x)
+    _add_x_pdf(dx, x)
     np.multiply(dx, g, out=dx)
+
+
+def _gelu_and_slope_block(y: Array, slope: Array, x: Array) -> None:
+    _cdf(slope, x)
+    np.multiply(slope, x, out=y)
+    _add_x_pdf(slope, x)
 
 
 def _gelu_tanh_block(y: Array, x: Array) -> None:

@@ -87,12 +87,12 @@ def _map_rows(body: Callable[..., object], arrays: list[Array]) -> None:
         body(-1, result.reshape(-1, length), *[x.reshape(-1, length) for x in blocks])
         store(result, out)
 
-    parallel_for(outer, rows_per_block(inner * length), block)
+    parallel_for(outer, rows_per_block(outer, inner * length), block)
 
 
 def _map_columns(body: Callable[..., object], arrays: list[Array]) -> None:
     outer, length, inner = arrays[0].shape
-    width = rows_per_block(length)
+    width = rows_per_block(inner, length)
     n_widths = -(-inner // width)
 
     def block(start: int, stop: int) -> None:
@@ -104,4 +104,4 @@ def _map_columns(body: Callable[..., object], arrays: list[Array]) -> None:
             body(0, result, *[load(x[i // n_widths, :, j : j + width], s) for s, x in blocks])
             store(result, out)
 
-    parallel_for(outer * n_widths, rows_per_block(length * min(width, inner)), block)
+    parallel_for(outer * n_widths, rows_per_block(outer * n_widths, length * width), block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +14,14 @@ from .threads import parallel_for
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Elements per block. A pass costs 0.15 ns per element while its operands stay in the second-level
-# cache (2 MiB per core here: four float32 buffers of this size take half). Smaller blocks lose
-# more to the 0.4 us of each NumPy call, most of it under the GIL, than nearer memory gains.
-BLOCK = 1 << 16
+# Elements per block at most. A pass costs 0.15 ns per element while its operands stay in the
+# second-level cache (2 MiB per core here: three float32 buffers of this size take 1.5). Between two
+# passes a thread needs the GIL and often has to sleep for it, so that smaller blocks scale badly:
+# GELU of 2^20 elements takes 4.4, 2.4, 1.9 and 2.1 ms on two threads with blocks of 2^15, 16, 17
+# and 18 (3.7 ms on one thread with any of them).
+_LARGEST = 1 << 17
+# Smaller ones serve to give two threads some work each.
+_SMALLEST = 1 << 15
 _MAX_KEPT_BYTES = 1 << 22
 
 
@@ -76,9 +81,15 @@ def store(result: Array, out: Array) -> None:
         np.copyto(out, result, casting="unsafe")
 
 
-def rows_per_block(n_columns: int) -> int:
-    """Return how many rows of `n_columns` make a block (at least one)."""
-    return max(1, BLOCK // max(1, n_columns))
+def block_size(n: int) -> int:
+    """Return how many of n elements make a block: a function of n alone."""
+    return min(_LARGEST, max(_SMALLEST, -(-n // 2)))
+
+
+def rows_per_block(n_rows: int, n_columns: int) -> int:
+    """Return how many rows make a block (at least one), so that all blocks are about equal."""
+    n_blocks = n_rows * n_columns / block_size(n_rows * n_columns)
+    return max(1, math.ceil(n_rows / max(1, math.ceil(n_blocks))))
 
 
 def memory_order(x: Array) -> list[int]:
@@ -92,27 +103,33 @@ def flatten(x: Array, order: list[int]) -> Array | None:
     return x.reshape(-1) if x.flags.c_contiguous else None
 
 
-def map_blocks(body: Callable[..., object], out: Array, *inputs: Array) -> None:
-    """Call `body(out_block, *input_blocks)` on 1-D contiguous blocks in the computation dtype.
+def map_blocks(body: Callable[..., object], out: Array | tuple[Array, ...], *inputs: Array) -> None:
+    """Call `body(*out_blocks, *input_blocks)` on 1-D contiguous blocks in the computation dtype.
 
-    All arrays have one shape; inputs may be the output. Buffers 0 to 3 belong to this function,
-    later ones to the body.
+    All arrays have one shape, outputs one memory order; inputs may be an output. Buffers 0 to 3
+    belong to this function, later ones to the body.
     """
-    order = memory_order(out)
-    flat_out = flatten(out, order)
-    if flat_out is None:
-        raise ValueError(f"map_blocks: out has gaps: shape {out.shape}, strides {out.strides}")
+    outputs = out if isinstance(out, tuple) else (out,)
+    order = memory_order(outputs[0])
+    flat_outputs = [flatten(x, order) for x in outputs]
+    targets = [x for x in flat_outputs if x is not None]
+    if len(targets) < len(outputs):
+        layouts = [(x.shape, x.strides) for x in outputs]
+        raise ValueError(f"map_blocks: outputs have gaps or differ in order: {layouts}")
     flat: list[Array] = []
     for x in inputs:
         view = flatten(x, order)
-        if view is None or np.may_share_memory(x, out):
+        if view is None or any(np.may_share_memory(x, y) for y in outputs):
             view = np.array(x.transpose(order), order="C").reshape(-1)
         flat.append(view)
 
     def block(start: int, stop: int) -> None:
-        out_block = flat_out[start:stop]
-        result = target(out_block, 0)
-        body(result, *[load(x[start:stop], slot) for slot, x in enumerate(flat, 1)])
-        store(result, out_block)
+        out_blocks = [x[start:stop] for x in targets]
+        results = [target(x, slot) for slot, x in enumerate(out_blocks)]
+        loaded = [load(x[start:stop], slot) for slot, x in enumerate(flat, len(targets))]
+        body(*results, *loaded)
+        for result, out_block in zip(results, out_blocks, strict=True):
+            store(result, out_block)
 
-    parallel_for(flat_out.size, BLOCK, block)
+    n = targets[0].size
+    parallel_for(n, block_size(n), block)

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .blocks import BLOCK, Array, flatten, memory_order, rows_per_block
+from .blocks import Array, block_size, flatten, memory_order, rows_per_block
 from .threads import parallel_for
 
 # From this many elements of output two threads beat one call by more than the noise (add: 30 us).
@@ -31,7 +31,7 @@ def threaded_ufunc(fn: Callable[..., Any], inputs: tuple[object, ...], out: Arra
     if len(views) == 1 + len(arrays) and all(view is not None for view in views):
         # All in one memory order: blocks of a flat array.
         parts: list[Any] = views
-        grain = BLOCK
+        grain = block_size(out.size)
     else:
         # Broadcast or strided: cut along the axis whose slices lie farthest apart.
         if not out.ndim:
@@ -39,7 +39,7 @@ def threaded_ufunc(fn: Callable[..., Any], inputs: tuple[object, ...], out: Arra
             return out
         parts = [np.broadcast_to(x, out.shape).swapaxes(0, order[0]) for x in arrays]
         parts.insert(0, out.swapaxes(0, order[0]))
-        grain = rows_per_block(math.prod(parts[0].shape[1:]))
+        grain = rows_per_block(len(parts[0]), math.prod(parts[0].shape[1:]))
 
     def block(start: int, stop: int) -> None:
         target, *sources = [x[start:stop] for x in parts]

@@ -63,7 +63,7 @@ def cross_entropy(
         loss[start:stop] = np.where(valid[start:stop], row_loss, 0)
 
     if n_classes:
-        parallel_for(n_rows, rows_per_block(n_classes), block)
+        parallel_for(n_rows, rows_per_block(n_rows, n_classes), block)
     return loss, lse
 
 
@@ -104,5 +104,5 @@ def cross_entropy_grad(
         store(result, out)
 
     if n_classes:
-        parallel_for(n_rows, rows_per_block(n_classes), block)
+        parallel_for(n_rows, rows_per_block(n_rows, n_classes), block)
     return dx

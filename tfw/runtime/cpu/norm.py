@@ -58,7 +58,7 @@ def layer_norm(
             np.add(centred, b, out=centred)
         store(centred, out)
 
-    parallel_for(n_rows, rows_per_block(n_columns), block)
+    parallel_for(n_rows, rows_per_block(n_rows, n_columns), block)
     statistics = lead + (1,) * n_axes
     return y, mean.reshape(statistics), rstd.reshape(statistics)
 
@@ -89,7 +89,7 @@ def layer_norm_grad(
     mean, rstd = mean.reshape(n_rows), rstd.reshape(n_rows)
     dx = np.empty(x.shape, x.dtype) if needs_x else None
     dx_rows = None if dx is None else dx.reshape(n_rows, n_columns)
-    grain = rows_per_block(n_columns)
+    grain = rows_per_block(n_rows, n_columns)
     # Partial sums per block, added up in order: the same bits for any number of threads.
     partial = np.zeros((2, -(-n_rows // grain), n_columns), dtype)
 

@@ -16,9 +16,9 @@ import numpy as np
 from .blocks import Array, flatten, load, memory_order, scratch, store
 from .threads import parallel_for
 
-# Elements per block: half of what other kernels take, since a step reads and writes up to five
-# arrays besides its two buffers.
-_BLOCK = 1 << 15
+# Elements per block. Smaller ones would keep a step's arrays nearer, but threads then wait for the
+# GIL between passes: AdamW of 670,000 elements takes 2.9, 1.8 and 1.6 ms with 2^15, 16 and 17.
+_BLOCK = 1 << 17
 # Where the gradient stands among the arrays of a parameter; all others are written.
 _GRADIENT = 1
 

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .blocks import BLOCK, Array
-from .philox import bits, keep_mask
+from .blocks import Array
+from .philox import WORDS, bits, keep_mask
 from .threads import parallel_for
 
 # Digits of a uniform number: as many as the type holds below 1, so that none rounds up to 1.
@@ -49,7 +49,7 @@ def uniform(seed: int, offset: int, n: int, dtype: DTypeLike = np.float32) -> Ar
         np.multiply(numbers, 2.0**-digits, out=numbers)
         out[start:stop] = numbers
 
-    parallel_for(n, BLOCK, block)
+    parallel_for(n, WORDS, block)
     return out
 
 
@@ -73,7 +73,7 @@ def normal(seed: int, offset: int, n: int, dtype: DTypeLike = np.float32) -> Arr
         np.multiply(radius, np.cos(angle), out=pairs[:, 0])
         np.multiply(radius, np.sin(angle), out=pairs[:, 1])
 
-    parallel_for(n_pairs, BLOCK // 2, block)
+    parallel_for(n_pairs, WORDS // 2, block)
     return out[:n]
 
 
