@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Array, load, rows_per_block, store, target
-from .threads import parallel_for
+from .blocks import SMALL, Array, is_small, load, rows_per_block, store, target
+from .threads import parallel_for, run_quietly
 
 # Inner loops shorter than this cost more than a transposing copy.
 _SHORT = 16
@@ -53,8 +53,8 @@ def axis_max(x: Array, axis: int) -> Array:
 
     Along rows `argmax` and `take` cost 40 ns for a row of 128, `np.maximum.reduce` 150 ns.
     """
-    if axis == 0:
-        return np.maximum.reduce(x, axis=0, keepdims=True)
+    if axis == 0 or x.size <= SMALL:
+        return np.maximum.reduce(x, axis=axis, keepdims=True)
     return x.reshape(-1).take(row_starts(x) + x.argmax(axis=1))[:, None]
 
 
@@ -65,6 +65,9 @@ def map_along(body: Callable[..., object], axis: int, out: Array, *inputs: Array
     computation dtype. Buffers 0 to 3 belong to this function, later ones to the body.
     """
     shape = out.shape
+    if is_small(out, *inputs) and axis == out.ndim - 1 >= 0:
+        run_quietly(body, -1, *[x.reshape(-1, shape[-1]) for x in (out, *inputs)])
+        return
     length = shape[axis] if shape else 1
     inner = math.prod(shape[axis + 1 :]) if axis >= 0 and shape else 1
     outer = out.size // (length * inner)

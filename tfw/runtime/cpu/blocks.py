@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .threads import parallel_for
+from .threads import parallel_for, run_quietly
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,6 +22,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _LARGEST = 1 << 17
 # Smaller ones serve to give two threads some work each.
 _SMALLEST = 1 << 15
+SMALL = 1 << 11
+_COMPUTED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 _MAX_KEPT_BYTES = 1 << 22
 
 
@@ -86,6 +88,16 @@ def block_size(n: int) -> int:
     return min(_LARGEST, max(_SMALLEST, -(-n // 2)))
 
 
+def is_small(*arrays: Array) -> bool:
+    """Tell whether arrays of one shape are best worked on as they are, in one piece.
+
+    Up to SMALL elements the calls cost more than the work, and cutting only adds calls.
+    """
+    if arrays[0].size > SMALL:
+        return False
+    return all(x.dtype in _COMPUTED and x.flags.c_contiguous for x in arrays)
+
+
 def rows_per_block(n_rows: int, n_columns: int) -> int:
     """Return how many rows make a block (at least one), so that all blocks are about equal."""
     n_blocks = n_rows * n_columns / block_size(n_rows * n_columns)
@@ -110,6 +122,10 @@ def map_blocks(body: Callable[..., object], out: Array | tuple[Array, ...], *inp
     belong to this function, later ones to the body.
     """
     outputs = out if isinstance(out, tuple) else (out,)
+    arrays = (*outputs, *inputs)
+    if is_small(*arrays) and not any(np.may_share_memory(x, y) for x in inputs for y in outputs):
+        run_quietly(body, *[x.reshape(-1) for x in arrays])
+        return
     order = memory_order(outputs[0])
     flat_outputs = [flatten(x, order) for x in outputs]
     targets = [x for x in flat_outputs if x is not None]

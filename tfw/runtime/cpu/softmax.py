@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from .axis import axis_dot, axis_max, axis_sum, map_along, ones
-from .blocks import Array, scratch
+from .blocks import SMALL, Array, scratch
 
 # Softmax does not change when a row is shifted. While |x| stays below these bounds, exp(x), its sum
 # over a row and every quotient are normal numbers without a shift, and the pass for the row
 # maxima, the dearest of all, is saved.
 _UNSHIFTED = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
-# Up to this size (elements) the calls cost more than the work, and blocks only add to them.
-_SMALL = 2048
 
 
 def _axis(x: Array, axis: int) -> int:
@@ -30,7 +28,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
 
     A row that is all -inf, or holds NaN or +inf, gives NaN.
     """
-    if 0 < x.size <= _SMALL and x.dtype in _UNSHIFTED and x.ndim and _is_bounded(x):
+    if 0 < x.size <= SMALL and x.dtype in _UNSHIFTED and x.ndim and _is_bounded(x):
         e = np.exp(x, order="C")
         if axis in (-1, x.ndim - 1):
             # (n, 1) ones leave a last axis of length 1, ready to broadcast.

@@ -62,6 +62,10 @@ _OUTER = (
 )
 
 
+# Up to this many elements a Python loop, 60 ns each, takes less time than twenty NumPy calls.
+_FEW = 128
+
+
 def horner(out: Array, t: Array, coefficients: tuple[float, ...]) -> None:
     """Evaluate a polynomial in t into out, highest coefficient first."""
     np.multiply(t, coefficients[0], out=out)
@@ -84,7 +88,9 @@ def erf(x: Array, out: Array | None = None) -> Array:
 
 def erf_block(y: Array, x: Array) -> None:
     """Write erf(x) into y, apart from x, for one block in its dtype; uses buffers 4 to 6."""
-    if x.dtype == np.float32:
+    if x.size <= _FEW:
+        y[:] = np.fromiter(map(math.erf, x.tolist()), y.dtype, x.size)
+    elif x.dtype == np.float32:
         _erf_block_float32(y, x, _TANH)
     else:
         _erf_block_float64(y, x)
@@ -92,12 +98,12 @@ def erf_block(y: Array, x: Array) -> None:
 
 def erf_normal_block(y: Array, x: Array) -> None:
     """Write erf(x / sqrt(2)) into y, apart from x, for one block; uses buffers 4 to 7."""
-    if x.dtype == np.float32:
+    if x.dtype == np.float32 and x.size > _FEW:
         _erf_block_float32(y, x, _TANH_NORMAL)
     else:
         scaled = scratch(7, x.shape, x.dtype)
         np.multiply(x, math.sqrt(0.5), out=scaled)
-        _erf_block_float64(y, scaled)
+        erf_block(y, scaled)
 
 
 def _erf_block_float32(y: Array, x: Array, coefficients: tuple[float, ...]) -> None:

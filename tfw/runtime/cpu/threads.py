@@ -134,6 +134,20 @@ def parallel_for(n: int, grain: int, body: Body) -> None:
         local.running = False
 
 
+def run_quietly(fn: Callable[..., object], *args: object) -> None:
+    """Call fn here, with floating-point errors ignored: for work too small to cut up."""
+    local = _local
+    if local.running:
+        fn(*args)
+        return
+    # As inside a loop, so that whatever fn starts runs inline and does not enter the context again.
+    local.running = True
+    try:
+        local.context.run(fn, *args)
+    finally:
+        local.running = False
+
+
 def _run_inline(n: int, grain: int, body: Body) -> None:
     for start in range(0, n, grain):
         body(start, min(n, start + grain))
