@@ -1,10 +1,10 @@
 """Optimizer steps in place: one call for all parameters of a group.
 
-The bodies define the arithmetic; on the CPU they are replaced by fused, threaded loops. Gradients flow
-through the bodies: with gradients enabled, a step on tensors with a history is recorded.
+The bodies define the arithmetic; on the CPU fused, threaded loops replace them. Gradients flow
+through the bodies: with gradients enabled, a step on tensors that have a history is recorded.
 
-Unlike other ops these write their inputs and return nothing; `sgd_step` and `adam_step` call them and
-count the changes.
+Unlike other ops these write their inputs and return nothing; `sgd_step` and `adam_step` call them
+and count the changes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from tfw import dispatch as _dispatch
 from tfw import dtypes
 from tfw.dispatch import count_change
 from tfw.dtypes import Number
 from tfw.errors import ArgumentError
-from tfw.ops.convert import to
+from tfw.ops.convert import clone, to
 from tfw.ops.elementwise import add, div, maximum, mul, neg, pow, sqrt, sub
-from tfw.registry import Call, Reject, op
+from tfw.registry import Call, Op, Reject, op
 from tfw.runtime.cpu import optim as cpu
 from tfw.runtime.thread_state import state
 from tfw.tensor import Tensor
@@ -35,12 +36,30 @@ def _columns(tensors: Sequence[Any], n_columns: int) -> list[Sequence[Any]]:
 
 
 def _alike(parameters: Sequence[Any], *columns: Sequence[Any]) -> bool:
-    """Return whether parameters and their state share a layout without gaps, as the loops need it."""
+    """Return whether parameters and their state share a layout without gaps, as loops need it."""
     return all(p.flags.forc for p in parameters) and all(
         p.strides == s.strides
         for column in columns
         for p, s in zip(parameters, column, strict=True)
     )
+
+
+def _run(op: Op, lr: Tensor | float, tensors: list[Tensor], attrs: tuple[Any, ...]) -> None:
+    """Call a step; on the CPU, where nothing is recorded or intercepted, its rule directly."""
+    if _dispatch.intercept is None and not state.grad_enabled:
+        payloads = [t._a for t in tensors]
+        rate = lr._a if isinstance(lr, Tensor) else lr
+        on_cpu = all([a.__class__ is np.ndarray for a in payloads])
+        on_cpu = on_cpu and (rate is lr or rate.__class__ is np.ndarray)
+        if on_cpu and state.run(op.rules["cpu"], rate, payloads, *attrs) is not NotImplemented:
+            return
+    op.function(lr, tensors, *attrs)
+
+
+def _read(x: Tensor) -> Tensor:
+    """Return a tensor that is about to be overwritten, widened; a copy where backward may need it."""
+    wide = to(x, dtypes.accumulation(x.dtype))
+    return clone(wide) if wide is x and state.grad_enabled else wide
 
 
 def _scalar(lr: Any) -> float:
@@ -61,21 +80,22 @@ def sgd_step_(
     maximize: bool,
     first: bool,
 ) -> tuple[()]:
-    """SGD with momentum m, in place: b = m b + (1 - d) g, or g if first; p -= lr (g + m b if nesterov else b).
+    """SGD, in place: b = m b + (1 - d) g, or g if first; p -= lr (g + m b if nesterov else b).
 
-    Here g is the gradient (its negative if maximize) plus weight_decay * p; without momentum p -= lr g.
+    g is the gradient (its negative if maximize) plus weight_decay * p, m the momentum, d the
+    dampening; without momentum p -= lr g.
 
-    Shapes: tensors holds n parameters, n gradients and, with momentum, n buffers, alike for each; lr ().
+    Shapes: tensors holds n parameters, n gradients and, with momentum, n buffers; lr ().
     Dtypes: floating; half types compute in float32 and round once.
     Errors: RuntimeError if devices differ.
-    Source: Sutskever et al. 2013, On the importance of initialization and momentum in deep learning.
+    Source: Sutskever et al. 2013, On the importance of initialization and momentum in deep
+        learning.
     Example: used by optim.SGD.
     """
     parameters, gradients, *rest = _columns(tensors, 3 if momentum else 2)
     buffers = rest[0] if rest else [None] * len(parameters)
     for p, g, buffer in zip(parameters, gradients, buffers, strict=True):
-        wide = dtypes.accumulation(p.dtype)
-        value, step = to(p, wide), to(g, wide)
+        value, step = _read(p), to(g, dtypes.accumulation(p.dtype))
         if maximize:
             step = neg(step)
         if weight_decay:
@@ -83,7 +103,7 @@ def sgd_step_(
         if buffer is not None:
             fresh = step
             if not first:
-                fresh = add(mul(to(buffer, wide), momentum), mul(step, 1 - dampening))
+                fresh = add(mul(_read(buffer), momentum), mul(step, 1 - dampening))
             buffer.copy_(fresh)
             step = add(step, mul(fresh, momentum)) if nesterov else fresh
         p.copy_(sub(value, mul(step, lr)))
@@ -159,7 +179,8 @@ def sgd_step(
 ) -> None:
     """Take one SGD step of several parameters; `buffers` is empty without momentum."""
     tensors = [*parameters, *gradients, *buffers]
-    sgd_step_(lr, tensors, momentum, dampening, nesterov, weight_decay, maximize, first)
+    attrs = (momentum, dampening, nesterov, weight_decay, maximize, first)
+    _run(sgd_step_.op, lr, tensors, attrs)
     _count(parameters, buffers)
 
 
@@ -178,26 +199,26 @@ def adam_step_(
     amsgrad: bool,
     maximize: bool,
 ) -> tuple[()]:
-    """Adam, in place: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr mhat / (sqrt(vhat) + eps).
+    """Adam in place: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m^ / (sqrt v^ + eps).
 
-    mhat = m / (1 - b1^t), vhat = v / (1 - b2^t), t counts steps, this one included; with amsgrad the
-    largest v so far takes v's place in vhat. Weight decay is added to the gradient, or, decoupled,
+    m^ = m / (1 - b1^t), v^ = v / (1 - b2^t), t counts steps, this one included; with amsgrad the
+    largest v so far takes v's place in v^. Weight decay is added to the gradient, or, decoupled,
     p *= 1 - lr * weight_decay first. maximize turns the gradient's sign.
 
-    Shapes: tensors holds n each of parameters, gradients, m, v, with amsgrad the largest v, and t, which
-    are (); lr ().
+    Shapes: tensors holds n each of parameters, gradients, m, v, with amsgrad the largest v, and t
+    of shape (); lr ().
     Dtypes: floating; half types compute in float32 and round once; t float32.
     Errors: RuntimeError if devices differ.
-    Source: Kingma and Ba 2015, arXiv:1412.6980; Reddi et al. 2018, On the Convergence of Adam and Beyond;
-        Loshchilov and Hutter 2019, Decoupled Weight Decay Regularization, arXiv:1711.05101.
+    Source: Kingma and Ba 2015, arXiv:1412.6980; Reddi et al. 2018, On the Convergence of Adam
+        and Beyond; Loshchilov and Hutter 2019, Decoupled Weight Decay Regularization,
+        arXiv:1711.05101.
     Example: used by optim.Adam and optim.AdamW.
     """
     columns = _columns(tensors, 6 if amsgrad else 5)
     for p, g, m, v, *largest, t in zip(*columns, strict=True):
         t.add_(1)
         count = to(t, dtypes.float64)  # 1 - b2^t loses half its digits in float32
-        wide = dtypes.accumulation(p.dtype)
-        value, gradient = to(p, wide), to(g, wide)
+        value, gradient = _read(p), to(g, dtypes.accumulation(p.dtype))
         if maximize:
             gradient = neg(gradient)
         if decoupled:
@@ -209,12 +230,12 @@ def adam_step_(
             )
         elif weight_decay:
             gradient = add(gradient, mul(value, weight_decay))
-        mean = add(mul(to(m, wide), beta1), mul(gradient, 1 - beta1))
-        square = add(mul(to(v, wide), beta2), mul(mul(gradient, gradient), 1 - beta2))
+        mean = add(mul(_read(m), beta1), mul(gradient, 1 - beta1))
+        square = add(mul(_read(v), beta2), mul(mul(gradient, gradient), 1 - beta2))
         m.copy_(mean)
         v.copy_(square)
         if largest:
-            square = maximum(to(largest[0], wide), square)
+            square = maximum(_read(largest[0]), square)
             largest[0].copy_(square)
         root = sqrt(div(square, sub(1.0, pow(beta2, count))))
         size = div(lr, sub(1.0, pow(beta1, count)))
@@ -286,15 +307,17 @@ def adam_step(
     amsgrad: bool,
     maximize: bool,
 ) -> None:
-    """Take one Adam step of several parameters and add 1 to their counts; `largest` is for amsgrad."""
+    """Take one Adam step of several parameters, add 1 to their counts; `largest` is amsgrad's."""
     tensors = [*parameters, *gradients, *means, *squares, *largest, *counts]
-    adam_step_(lr, tensors, *betas, eps, weight_decay, decoupled, amsgrad, maximize)
+    attrs = (*betas, eps, weight_decay, decoupled, amsgrad, maximize)
+    _run(adam_step_.op, lr, tensors, attrs)
     _count(parameters, means, squares, largest, counts)
 
 
 def _count(*columns: Tensors) -> None:
     """Note that memory was written. With gradients enabled the body ran, which noted it itself."""
-    if not state.grad_enabled:
-        for column in columns:
-            for tensor in column:
-                count_change(tensor)
+    if state.grad_enabled:
+        return
+    for column in columns:
+        for tensor in column:
+            count_change(tensor)
