@@ -82,7 +82,7 @@ def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
         edges = tuple([edge_of(x) if isinstance(x, Tensor) else None for x in inputs])
         tracked = any(e is not None for e in edges)
     if tracked and not op.vjps and op.body is not None:
-        return op.body(*args)  # its own ops record themselves
+        return op.run_body(args)  # its own ops record themselves
     result = execute(op, backend, inputs, attrs)
     if result is NotImplemented:
         if op.body is None:
@@ -92,8 +92,8 @@ def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
                 remedy="move the tensors to the CPU, or define a kernel (docs/adding-an-op.md)",
             )
         if not op.vjps:
-            return op.body(*args)
-        result = without_history(op.body, args, inputs)
+            return op.run_body(args)
+        result = without_history(op, args)
     return finish(op, backend, result, inputs, attrs, edges, tracked)
 
 
@@ -107,6 +107,8 @@ def finish(
     tracked: bool,
 ) -> Any:
     """Wrap payloads in Tensors; make views of them, or record their node."""
+    if "device" in op.attrs:
+        backend = backends.for_device(attrs[op.attrs.index("device")])
     if not isinstance(result, tuple):
         out = new_tensor(result, backend.kind(result))
         if op.layout is not None:
@@ -149,7 +151,7 @@ def split(op: Op, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
     """Sort arguments in signature order into tensors and attributes. TypeError for a wrong type."""
     inputs = [args[i] for i in op.tensor_positions]
     for name, x, accepts in zip(op.inputs, inputs, op.accepts, strict=True):
-        if isinstance(x, Tensor) if list in accepts else not isinstance(x, (Tensor, *accepts)):
+        if not isinstance(x, accepts if list in accepts else (Tensor, *accepts)):
             wanted = " or ".join(
                 (["a list or tuple of Tensors"] if list in accepts else ["a Tensor"])
                 + (["None"] if type(None) in accepts else [])
@@ -314,19 +316,20 @@ def execute(op: Op, backend: Backend, inputs: Sequence[Any], attrs: tuple[Any, .
     except Exception:
         explain(op, inputs, attrs)
         raise
-    if op.pointwise and result is not NotImplemented and result.ndim > 1:
-        return _laid_out(op, backend, result, inputs, attrs)
-    return result
-
-
-def _laid_out(
-    op: Op, backend: Backend, result: Payload, inputs: Sequence[Any], attrs: tuple[Any, ...]
-) -> Payload:
-    """Give an elementwise result PyTorch's layout where NumPy chose another (operands that disagree)."""
-    if all(not isinstance(x, Tensor) or x._kind.form != "strided" for x in inputs):
+    if result is NotImplemented or op.infer is None or not _any_strided(inputs):
         return result
-    wanted = infer(op, inputs, attrs)
-    if backend.spec(result).strides == wanted.strides:
+    return _laid_out(backend, result, infer(op, inputs, attrs))
+
+
+def _any_strided(inputs: Sequence[Any]) -> bool:
+    return any(isinstance(x, Tensor) and x._kind.form == "strided" for x in inputs)
+
+
+def _laid_out(backend: Backend, result: Any, wanted: Any) -> Any:
+    """Give results PyTorch's layout where a rule followed its inputs' (NumPy's "K" order) instead."""
+    if isinstance(result, tuple):
+        return tuple(_laid_out(backend, r, w) for r, w in zip(result, wanted, strict=True))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  payloads
+    if result.ndim < 2 or backend.spec(result).strides == wanted.strides:
         return result
     copy = backend.empty(wanted)
     backend.copy(copy, result)
@@ -349,14 +352,14 @@ def explain(op: Op, inputs: Sequence[Any], attrs: tuple[Any, ...]) -> None:
         infer(op, inputs, attrs)
 
 
-def without_history(body: Callable[..., Any], args: tuple[Any, ...], inputs: Sequence[Any]) -> Any:
-    """Run a composed op's body unrecorded and return payloads that are not an input's own."""
+def without_history(op: Op, args: tuple[Any, ...]) -> Any:
+    """Run a composed op's body unrecorded and return its payloads."""
     state.grad_enabled, before = False, state.grad_enabled
     try:
-        result = body(*args)
+        result = op.run_body(args)
     finally:
         state.grad_enabled = before
-    return tuple(r._a for r in result) if isinstance(result, tuple) else result._a  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  bodies return Tensors
+    return tuple(r._a for r in result) if isinstance(result, tuple) else result._a
 
 
 # ---- in place, and out=
@@ -368,7 +371,7 @@ def dispatch_inplace(op: Op, args: tuple[Any, ...]) -> Tensor:
     if not isinstance(target, Tensor):
         raise ArgumentError(f"self must be a Tensor, not {type(target).__name__}", op=op.name + "_")
     name = op.name + "_"
-    tracked = check_writable(name, target, args[1:])
+    tracked = check_writable(name, target, args[1:], op.writes_one_value)
     source = target
     if tracked:
         # A gradient may need the value that is about to be overwritten.
@@ -381,8 +384,8 @@ def dispatch_inplace(op: Op, args: tuple[Any, ...]) -> Tensor:
             source._node = edge_of(target)
     result = dispatch(op, (source, *args[1:]))
     write(name, target, result)
-    node = result._node
-    if tracked and node is not None:
+    if tracked:
+        node = result._node
         set_history(target, edge_of(result))
         if isinstance(node, OpNode):
             _save_output_of(node, target)
@@ -409,10 +412,16 @@ def _save_output_of(node: OpNode, target: Tensor) -> None:
         )
 
 
-def check_writable(name: str, target: Tensor, others: Sequence[Any]) -> bool:
-    """Raise unless `target` may be modified in place; return whether the change must be recorded."""
+def check_writable(
+    name: str, target: Tensor, others: Sequence[Any], one_value: bool = False
+) -> bool:
+    """Raise unless `target` may be modified in place; return whether the change must be recorded.
+
+    `one_value` says that all elements get the same value, so that it does not matter if several are one
+    place in memory.
+    """
     backend = target._kind.backend
-    if target._kind.form == "strided":
+    if target._kind.form == "strided" and not one_value:
         spec = backend.spec(target._a)
         if may_overlap(spec.shape, spec.strides):
             raise LayoutError(
@@ -465,6 +474,15 @@ def _check_view(name: str, view: View) -> None:
                 remedy="index the tensor instead, or clone() the output",
             )
         above = view.parent._node
+        if view.parent._kind.form == "strided":
+            spec = view.parent._kind.backend.spec(view.parent._a)
+            if may_overlap(spec.shape, spec.strides):
+                raise LayoutError(
+                    "a view of an expanded tensor is being modified in place: its gradient would count "
+                    "the elements that are one place in memory several times",
+                    op=name,
+                    remedy="clone() the expanded tensor first",
+                )
         if above is LEAF:
             raise AutogradError(
                 "a view of a leaf that requires grad is being modified in place",
@@ -525,8 +543,8 @@ def set_history(target: Tensor, edge: Edge | None) -> None:
     attrs = (node.op, node.attrs, node.index)
     record(scatter, (out,), (parent, target), (before, edge), attrs)
     set_history(parent, out._node)
-    cell = cell_of(target)
-    target._node = node._replace(node=edge, version=cell[0])
+    # The view finds its edge by replay from the parent, whose hooks then see its gradient.
+    target._node = node._replace(node=None)
 
 
 def dispatch_out(op: Op, args: tuple[Any, ...], out: Any) -> Tensor:

@@ -1,35 +1,95 @@
-"""The functions that users call: one closure per op, made from one template.
+"""The functions that users call: one closure per op, compiled from a template per parameter list.
 
-A closure tests for the common case (CPU, row-major, equal dtypes, nothing intercepted) by comparing
-interned kinds, calls the op's NumPy rule and wraps the result; everything else goes to `dispatch`.
-Makers are compiled once per parameter list and shared by all ops that have it: compiling one costs
-about 0.15 ms, a `*args, **kwargs` wrapper would cost 0.3 us per call.
+Makers are compiled once and shared by all ops with the same parameters: compiling one costs about
+0.15 ms, a `*args, **kwargs` wrapper would cost 0.3 us per call.
 """
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfw import dispatch as _dispatch
-from tfw.dispatch import dispatch_inplace, dispatch_out
-from tfw.dtypes import Category
+from tfw import dispatch, dtypes, templates
+from tfw.dtypes import Category, dtype
 from tfw.graph import View, cell_of
-from tfw.recording import record_binary, record_unary
+from tfw.recording import record_any, record_binary, record_unary
 from tfw.runtime.backend import Kind
+from tfw.runtime.cpu.backend import cpu
 from tfw.runtime.thread_state import state
+from tfw.shapes import CPU
 from tfw.tensor import Tensor
+
+# What a rule may raise for arguments that the slow path then names or handles.
+RECOVERABLE = (AttributeError, KeyError, TypeError, ValueError, IndexError)
+
+
+@dataclass(frozen=True)
+class Fast:
+    """How an op's function recognises its common case on the CPU.
+
+    Attributes:
+        style: "unary" or "binary": row-major tensors of one kind, the second may be a number; "view": a
+            view of one tensor; "list": a list of tensors of one kind; "direct": several tensors, the
+            first of the main dtype, the others of that or of the dtype that `needs` names.
+        rule: what computes it, if not the op's NumPy rule.
+        dtypes: main dtypes whose NumPy result is declared to be PyTorch's (views take all).
+        guard: condition on one attribute under which this holds; the rule does not take that attribute.
+        any_layout: whether the rule takes tensors that are not row-major.
+        viewed_as: the op that a view replays, if not the op itself.
+        main: for "direct", the tensor of the main dtype, if not the first.
+        needs: for "direct", tensors of another dtype.
+        outputs: for "direct", the dtype of each output, None for the main one.
+    """
+
+    style: str
+    rule: Callable[..., Any] | None = None
+    dtypes: tuple[dtype, ...] = (dtypes.float32, dtypes.float64)
+    guard: str = ""
+    any_layout: bool = False
+    viewed_as: Any = None
+    main: str = ""
+    needs: dict[str, dtype] = field(default_factory=dict[str, dtype])
+    outputs: tuple[dtype | None, ...] = (None,)
+
+    def kinds(self, result: dtype | None) -> dict[Kind, Any]:
+        """Map each kind that is taken to the dense kind of the result (a tuple of them for "direct")."""
+        if self.style == "view":
+            dense = [cpu.kinds(d, CPU) for d in dtypes.ALL]
+            kinds = {k: k for k in dense} | {k.scalar: k for k in dense}
+            return kinds | {k.strided: k for k in dense} if self.any_layout else kinds
+        if self.style == "direct":
+            return {
+                cpu.kinds(d, CPU): tuple(cpu.kinds(o or d, CPU) for o in self.outputs)
+                for d in self.dtypes
+            }
+        return {cpu.kinds(d, CPU): cpu.kinds(result or d, CPU) for d in self.dtypes}
+
+
+SLOW = Fast("")
+
+
+class Tensors(NamedTuple):
+    """What the "direct" template must know of an op's tensors: the main one, all, which may be None, and
+    which have a dtype of their own.
+    """
+
+    main: str
+    names: tuple[str, ...]
+    optional: tuple[str, ...]
+    own: tuple[str, ...]
+
 
 _numbers: dict[tuple[Kind, complex], np.ndarray[Any, Any]] = {}
 _NUMBERS_KEPT = 4096
 
 
 def number(kind: Kind, value: float) -> np.ndarray[Any, Any]:
-    """Return a Python number as a 0-d array of the kind's dtype; cached, since NumPy takes 0.3 us to make one.
+    """Return a number as a 0-d array of the kind's dtype; cached, since NumPy takes 0.3 us to make one.
 
     Raises TypeError where the number would change the result's dtype.
     """
@@ -44,132 +104,9 @@ def number(kind: Kind, value: float) -> np.ndarray[Any, Any]:
     return found
 
 
-# What a rule may raise for arguments that the slow path then names or handles.
-RECOVERABLE = (AttributeError, KeyError, TypeError, ValueError, IndexError)
-
-_HEAD = """
-def make(op, rule, fast, slow, view_op):
-    def call({signature}):
-"""
-
-_UNARY = """
-        try:
-            if _dispatch.intercept is None{guard}:
-                kind = fast[{x}._kind]
-                value = state.run(rule, {x}._a{rule_attrs})
-                if value.__class__ is not ndarray:
-                    value = asarray(value)
-                    kind = kind.scalar
-                out = new(Tensor)
-                out._a = value
-                out._kind = kind
-                if {x}._node is not None and state.grad_enabled:
-                    record_unary(op, out, {x}, ({attrs}))
-                return out
-        except RECOVERABLE:
-            pass
-"""
-
-_BINARY = """
-        try:
-            if _dispatch.intercept is None{guard}:
-                kind = {x}._kind
-                result_kind = fast[kind]
-                type_ = {y}.__class__
-                if type_ is float or type_ is int:
-                    value = state.run(rule, {x}._a, number(kind, {y}){rule_attrs})
-                    node = {x}._node
-                elif {y}._kind is kind:
-                    value = state.run(rule, {x}._a, {y}._a{rule_attrs})
-                    node = {x}._node or {y}._node
-                else:
-                    return slow(op, ({args}))
-                out = new(Tensor)
-                out._a = value
-                out._kind = result_kind
-                if node is not None and state.grad_enabled:
-                    record_binary(op, out, {x}, {y}, ({attrs}))
-                return out
-        except RECOVERABLE:
-            pass
-"""
-
-_VIEW = """
-        try:
-            if _dispatch.intercept is None{guard}:
-                kind = fast[{x}._kind]
-                value = rule({x}._a{rule_attrs})
-                out = new(Tensor)
-                out._a = value
-                if not value.flags.c_contiguous:
-                    kind = kind.strided
-                elif not value.ndim:
-                    kind = kind.scalar
-                out._kind = kind
-                cell = {x}._cell
-                if cell is None:
-                    cell = {x}._cell = [0]
-                out._cell = cell
-                out._node = new_view(View, ({x}, view_op, ({attrs}), -1, cell[0], None, state.grad_enabled))
-                return out
-        except RECOVERABLE:
-            pass
-"""
-
-_INPLACE_UNARY = """
-        try:
-            if _dispatch.intercept is None{guard} and {x}._node is None and fast[{x}._kind] is {x}._kind:
-                state.run(rule, {x}._a{rule_attrs}, {x}._a)
-                cell = cell_of({x})
-                cell[0] += 1
-                return {x}
-        except RECOVERABLE:
-            pass
-"""
-
-_INPLACE_BINARY = """
-        try:
-            if _dispatch.intercept is None{guard} and {x}._node is None:
-                kind = {x}._kind
-                if fast[kind] is kind:
-                    type_ = {y}.__class__
-                    if type_ is float or type_ is int:
-                        value = number(kind, {y})
-                    elif {y}._kind is kind and {y}._node is None:
-                        value = {y}._a
-                    else:
-                        return slow(op, ({args}))
-                    state.run(rule, {x}._a, value{rule_attrs}, {x}._a)
-                    cell = cell_of({x})
-                    cell[0] += 1
-                    return {x}
-        except RECOVERABLE:
-            pass
-"""
-
-_OUT = """
-        if out is not None:
-            return dispatch_out(op, ({args}), out)
-"""
-
-_TAIL = """
-        return slow(op, ({args}))
-    return call
-"""
-
-_BODIES = {
-    "": "",
-    "unary": _UNARY,
-    "binary": _BINARY,
-    "view": _VIEW,
-    "inplace_unary": _INPLACE_UNARY,
-    "inplace_binary": _INPLACE_BINARY,
-}
-
 _names: dict[str, Any] = {
-    "_dispatch": _dispatch,
-    "dispatch_out": dispatch_out,
-    "dispatch_inplace": dispatch_inplace,
+    "_dispatch": dispatch,
+    "dispatch_out": dispatch.dispatch_out,
     "state": state,
     "ndarray": np.ndarray,
     "asarray": np.asarray,
@@ -179,66 +116,133 @@ _names: dict[str, Any] = {
     "View": View,
     "cell_of": cell_of,
     "number": number,
+    "record_any": record_any,
     "record_unary": record_unary,
     "record_binary": record_binary,
     "RECOVERABLE": RECOVERABLE,
 }
 
 
-@cache
+@lru_cache(maxsize=None)
 def _maker(
     style: str,
     parameters: tuple[tuple[str, str], ...],
     values: tuple[str, ...],
+    rule_values: tuple[str, ...],
     n_tensors: int,
     guard: str,
+    any_layout: bool,
+    tensors: Tensors | None,
+    n_outputs: int,
 ) -> Callable[..., Any]:
     """Compile the template for one parameter list.
 
     Args:
-        style: which fast path, a key of `_BODIES`.
+        style: which fast path, a key of `templates.BODIES` or "direct".
         parameters: (name, text in the signature) of each parameter.
         values: expression for each of the op's arguments, in signature order.
-        n_tensors: how many of them, from the first, are tensors.
-        guard: condition on attributes under which the fast path holds; its rule does not take those.
-
+        rule_values: for each attribute that the rule takes.
+        n_tensors: how many of them, from the first, are tensors (not for "direct").
+        guard, any_layout: as `Fast` has them.
+        tensors: for "direct".
+        n_outputs: for "direct".
     """
     starred = {name for name, text in parameters if text.startswith("*") and name != "*"}
-    attrs = values[n_tensors:]
+    attrs = [v for v in values if v not in tensors.names] if tensors else values[n_tensors:]
+    dense = ".dense" if any_layout else ""
+    args = "".join(f"{v}, " for v in values)
     fields = {
         "signature": ", ".join(text for _, text in parameters),
-        "args": "".join(f"{v}, " for v in values),
+        "args": args,
         "attrs": "".join(f"{v}, " for v in attrs),
-        "rule_attrs": "".join(
-            f", *{v}" if v in starred else f", {v}" for v in attrs if v not in guard.split()
-        ),
+        "rule_attrs": "".join(f", *{v}" if v in starred else f", {v}" for v in rule_values),
         "guard": guard and f" and {guard}",
-        "x": values[0] if values else "",
+        "dense": dense,
+        "x": tensors.main if tensors else values[0] if values else "",
         "y": values[1] if len(values) > 1 else "",
     }
+    body = templates.BODIES.get(style, templates.DIRECT)
+    if tensors:
+        fields |= _direct_fields(tensors, n_outputs, dense, args)
     has_out = any(name == "out" for name, _ in parameters)
-    source = (_HEAD + (_OUT if has_out else "") + _BODIES[style] + _TAIL).format(**fields)
-    filename = f"<tfw op ({fields['signature']}) {style}>"
+    parts = [templates.HEAD, templates.OUT if has_out else "", body, templates.TAIL]
+    source = "".join(parts).format(**fields)
+    filename = f"<tfw {style or 'op'}({fields['signature']})>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     scope = dict(_names)
     exec(compile(source, filename, "exec"), scope)
     return scope["make"]
 
 
+def _direct_fields(tensors: Tensors, n_outputs: int, dense: str, args: str) -> dict[str, str]:
+    checks: list[str] = []
+    for name in tensors.names:
+        template = templates.CHECK_OPTIONAL if name in tensors.optional else templates.CHECK
+        kind = f"needs[{tensors.own.index(name)}]" if name in tensors.own else "kind"
+        checks.append(template.format(x=name, dense=dense, kind=kind, args=args))
+    wraps = [
+        templates.WRAP.format(k=k, value="value" if n_outputs == 1 else f"value[{k}]")
+        for k in range(n_outputs)
+    ]
+    outs = "".join(f"out{k}, " for k in range(n_outputs))
+    return {
+        "checks": "".join(checks),
+        "wraps": "".join(wraps),
+        "payloads": ", ".join(f"{x}_a" for x in tensors.names),
+        "tensors": "".join(f"{x}, " for x in tensors.names),
+        "outs": outs,
+        "returned": "out0" if n_outputs == 1 else f"({outs})",
+    }
+
+
 def make_function(
     op: Any,
+    fast: Fast,
     parameters: tuple[tuple[str, str], ...],
-    values: tuple[str, ...],
-    style: str = "",
-    rule: Callable[..., Any] | None = None,
-    fast: dict[Kind, Kind] | None = None,
-    slow: Callable[..., Any] = _dispatch.dispatch,
-    view_op: Any = None,
-    n_tensors: int = 0,
-    guard: str = "",
+    slow: Callable[..., Any] = dispatch.dispatch,
+    style: str | None = None,
 ) -> Callable[..., Any]:
-    """Return a public function of an op; see `_maker` for the arguments."""
-    function = _maker(style, parameters, values, n_tensors, guard)(op, rule, fast, slow, view_op)
+    """Return a function of an op with some of its parameters; those left out have their defaults.
+
+    Args:
+        op: the op.
+        fast: its fast path.
+        parameters: (name, text in the signature) of each parameter.
+        slow: where all else goes.
+        style: the template, if not `fast.style`.
+    """
+    style = fast.style if style is None else style
+    rule = fast.rule or op.rules.get("cpu")
+    if rule is None:
+        style = ""
+    given = {name for name, _ in parameters}
+    names = [n for n, _ in op.parameters if n not in ("*", "out")]
+    values = tuple(n if n in given else repr(op.defaults[n]) for n in names)
+    guarded = fast.guard.partition(" ")[0]
+    # An attribute that is no parameter is at its default, which the guard allows.
+    guard = fast.guard if guarded in given else ""
+    rule_values = tuple(
+        v for n, v in zip(names, values, strict=True) if n in op.attrs and n != guarded
+    )
+    tensors = None
+    if style == "direct":
+        optional = tuple(n for n, a in zip(op.inputs, op.accepts, strict=True) if type(None) in a)
+        tensors = Tensors(fast.main or op.inputs[0], op.inputs, optional, tuple(fast.needs))
+    n_tensors = 2 if style.endswith("binary") else 1
+    make = _maker(
+        style,
+        parameters,
+        values,
+        rule_values,
+        n_tensors,
+        guard,
+        fast.any_layout,
+        tensors,
+        len(fast.outputs),
+    )
+    needs = [cpu.kinds(d, CPU) for d in fast.needs.values()]
+    view_op = op if fast.viewed_as is None else fast.viewed_as.op
+    function = make(op, rule, fast.kinds(op.result_dtype), slow, view_op, needs)
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc
     function.__module__ = op.module

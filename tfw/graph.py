@@ -31,6 +31,15 @@ next_sequence: Callable[[], int] = itertools.count().__next__
 Cell = list[int]
 
 
+class Anomaly:
+    """Whether any thread ever switched anomaly mode on: one cheap test while none has."""
+
+    ever = False
+
+
+anomaly = Anomaly()
+
+
 class _Leaf:
     """Marks a leaf that requires grad."""
 
@@ -102,6 +111,7 @@ class Node:
         edges: where each input's gradient goes; None for an input that needs none.
         sequence: creation number; backward takes the newest node first.
         n_outputs: number of outputs.
+        watched: whether a hook or retain_grad waits for its gradients.
         runs_user_code: whether `apply` calls code that may hold on to gradients.
 
     """
@@ -110,6 +120,7 @@ class Node:
     sequence: int = 0
     n_outputs: int = 1
     runs_user_code: bool = False
+    watched: bool = False
     # Class-level defaults, so that recording a node stores only what differs.
     _hooks: dict[int, Callable[..., Any]] | None = None
     _prehooks: dict[int, Callable[..., Any]] | None = None
@@ -148,12 +159,14 @@ class Node:
         """Call `hook(grad_inputs, grad_outputs)` after this node ran; what it returns replaces grad_inputs."""
         if self._hooks is None:
             self._hooks = {}
+        self.watched = True
         return Handle(self._hooks, hook)
 
     def register_prehook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(grad_outputs)` before this node runs; what it returns replaces grad_outputs."""
         if self._prehooks is None:
             self._prehooks = {}
+        self.watched = True
         return Handle(self._prehooks, hook)
 
     def __repr__(self) -> str:
@@ -220,12 +233,20 @@ def _resolve(tensor: Tensor) -> Edge | None:
     return edge
 
 
+_new_tuple = tuple.__new__  # a third of a NamedTuple's own constructor
+
+
 def save(tensor: Tensor) -> Saved:
     """Keep a tensor for backward."""
     cell = tensor._cell
     if cell is None:
         cell = tensor._cell = [0]
-    return Saved(tensor._a, tensor._kind, cell, cell[0])
+    return _new_tuple(Saved, (tensor._a, tensor._kind, cell, cell[0]))
+
+
+def extent(tensor: Tensor) -> Extent:
+    """Keep a tensor's shape and kind only."""
+    return _new_tuple(Extent, (tensor._a.shape, tensor._kind))
 
 
 def check_version(saved: Saved, name: str, what: str) -> None:
@@ -255,5 +276,5 @@ def start(node: Node, edges: tuple[Edge | None, ...]) -> None:
     """Give a node its edges and creation number, and in anomaly mode the forward line."""
     node.edges = edges
     node.sequence = next_sequence()
-    if state.anomaly:
+    if anomaly.ever and state.anomaly:
         node.trace = traceback.extract_stack()

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from tfw import dtypes
-from tfw.dispatch import NUMBERS, dispatch, dispatch_inplace
+from tfw.dispatch import NUMBERS
 from tfw.dtypes import dtype
 from tfw.errors import ArgumentError
-from tfw.fastpath import make_function
+from tfw.expose import expose
+from tfw.fastpath import SLOW, Fast
 from tfw.graph import Edge
 from tfw.recording import GradPlan, replay_view
 from tfw.runtime.backend import Kind, Runnable
@@ -129,12 +130,10 @@ class Op(Runnable):
         autocast: "" (any dtype), "half" or "float32": what automatic mixed precision runs it in.
         random: draws random numbers from explicit state.
         data_dependent: the result's shape depends on values, so meta cannot infer it.
-        fast: style of the CPU fast path, a key of `fastpath._BODIES`; `fast_dtypes` are the dtypes whose
-            NumPy result is declared to be PyTorch's, `fast_rule` the rule if not the CPU's, which takes
-            no attribute that `guard`, a condition on one, names; `strided` if a view op's rule is a view
-            of any layout; `viewed_as` the op that its views replay.
-        method, varargs, dunders, inplace: how Tensor gets it.
+        fast: how the common case on the CPU is recognised.
+        method, varargs, dunders, inplace: how Tensor gets it; see `expose`.
         hidden: not a public name.
+        writes_one_value: its in-place form writes the same value everywhere.
 
     """
 
@@ -156,12 +155,7 @@ class Op(Runnable):
         result_dtype: dtype | None = None,
         computes: bool | None = None,
         views: bool = False,
-        fast: str = "",
-        fast_rule: Callable[..., Any] | None = None,
-        guard: str = "",
-        viewed_as: OpFunction[..., Any] | None = None,
-        strided: bool = False,
-        fast_dtypes: Sequence[dtype] = (dtypes.float32, dtypes.float64),
+        fast: Fast = SLOW,
         method: bool | str = True,
         dunders: Sequence[str] = (),
         inplace: bool = False,
@@ -171,6 +165,7 @@ class Op(Runnable):
         random: bool = False,
         data_dependent: bool = False,
         hidden: bool = False,
+        writes_one_value: bool = False,
     ) -> None:
         self.name = function.__name__
         self.module = function.__module__
@@ -184,7 +179,7 @@ class Op(Runnable):
         self.views = views
         self.differentiable, self.autocast = differentiable, autocast
         self.random, self.data_dependent = random, data_dependent
-        self.hidden = hidden
+        self.hidden, self.writes_one_value = hidden, writes_one_value
         self.computes = (layout is None and not views) if computes is None else computes
         self.vjps: dict[tuple[str, ...], Callable[..., Any]] = {}
         self.plans: dict[int, GradPlan] = {}
@@ -201,10 +196,11 @@ class Op(Runnable):
         if infer is None and layout is not None and not views:
             infer = self._view_spec
         self.infer = infer
-        self.varargs, self.inplace, self.method = varargs, inplace, method
-        self.function = self._make_functions(
-            fast, fast_rule, guard, viewed_as, strided, fast_dtypes, dunders
-        )
+        self.fast, self.varargs, self.inplace, self.method = fast, varargs, inplace, method
+        self.function = expose(self, fast, method, dunders, inplace, varargs)
+        for slot in SLOTS:
+            setattr(self.function, slot, getattr(self, slot))
+        self.function.op = self  # pyright: ignore[reportFunctionMemberAccess]  OpFunction
         OPS[self.name] = self
 
     # ---- reading the declaration
@@ -225,6 +221,8 @@ class Op(Runnable):
             text = f"{name}={defaults[name]!r}" if name in defaults else name
             parameters.append((name, text))
         self.parameters = tuple(parameters)
+        self.n_positional = n_positional
+        self.keyword_only = tuple(n for n in names[n_positional:] if n != "out")
         self.defaults = defaults
         values = [n for n in names if n != "out"]
         listed = [n for n in values if annotations.get(n, "").startswith("Sequence[Tensor")]
@@ -240,83 +238,6 @@ class Op(Runnable):
             + ((list, tuple) if n in listed else ())
             for n in self.inputs
         )
-
-    def _make_functions(
-        self,
-        fast: str,
-        fast_rule: Callable[..., Any] | None,
-        guard: str,
-        viewed_as: OpFunction[..., Any] | None,
-        strided: bool,
-        fast_dtypes: Sequence[dtype],
-        dunders: Sequence[str],
-    ) -> Callable[..., Any]:
-        """Make the public function, and attach the method, operator and in-place forms to Tensor."""
-        rule = fast_rule or self.rules.get("cpu")
-        kinds = self._fast_kinds(fast, fast_dtypes, strided)
-        view_op = self if viewed_as is None else viewed_as.op
-        n_tensors = 2 if fast == "binary" else 1
-        names = tuple(n for n, _ in self.parameters if n not in ("*", "out"))
-
-        def make(
-            parameters: tuple[tuple[str, str], ...],
-            style: str = fast,
-            slow: Callable[..., Any] = dispatch,
-        ) -> Callable[..., Any]:
-            given = {n for n, _ in parameters}
-            # A parameter left out is at its default, which the guard allows.
-            values = tuple(n if n in given else repr(self.defaults[n]) for n in names)
-            passed = (
-                guard
-                if not guard or guard.split()[0] in given
-                else guard.replace(guard.split()[0], repr(self.defaults[guard.split()[0]]))
-            )
-            return make_function(
-                self, parameters, values, style, rule, kinds, slow, view_op, n_tensors, passed
-            )
-
-        function = make(self.parameters)
-        for slot in SLOTS:
-            setattr(function, slot, getattr(self, slot))
-        function.op = self  # pyright: ignore[reportFunctionMemberAccess]  OpFunction
-        if self.method:
-            method = function
-            if self.varargs:
-                method = make(
-                    tuple((n, f"*{n}" if n == self.varargs else t) for n, t in self.parameters)
-                )
-            setattr(Tensor, self.method if isinstance(self.method, str) else self.name, method)
-        if dunders:
-            operands = self.parameters[: len(self.inputs)]
-            operator = make(operands, slow=_operator if len(operands) > 1 else dispatch)
-            for dunder in dunders:
-                setattr(Tensor, dunder, operator)
-        if self.inplace:
-            import numpy as np
-
-            style = f"inplace_{fast}" if fast and isinstance(rule, np.ufunc) else ""
-            parameters = tuple(p for p in self.parameters if p[0] != "out")
-            if parameters[-1][0] == "*":
-                parameters = parameters[:-1]
-            method = make(parameters, style, dispatch_inplace)
-            method.__name__ = method.__qualname__ = self.name + "_"
-            method.__doc__ = f"In-place form of `{self.name}`."
-            setattr(Tensor, self.name + "_", method)
-            for dunder in dunders:
-                if not dunder.startswith("__r"):
-                    operator = make(parameters[: len(self.inputs)], style, _inplace_operator)
-                    setattr(Tensor, f"__i{dunder[2:]}", operator)
-        return function
-
-    def _fast_kinds(
-        self, fast: str, fast_dtypes: Sequence[dtype], strided: bool
-    ) -> dict[Kind, Kind]:
-        """Map each kind that the fast path takes to the dense kind of its result."""
-        if fast == "view":
-            dense = [cpu.kinds(d, CPU) for d in dtypes.ALL]
-            kinds = {k: k for k in dense} | {k.scalar: k for k in dense}
-            return kinds | {k.strided: k for k in dense} if strided else kinds
-        return {cpu.kinds(d, CPU): cpu.kinds(self.result_dtype or d, CPU) for d in fast_dtypes}
 
     # ---- shape rules that follow from a declaration
 
@@ -403,6 +324,12 @@ class Op(Runnable):
         self.cost_rule = rule
         return rule
 
+    def run_body(self, args: Sequence[Any]) -> Any:
+        """Run the composed definition on arguments in signature order."""
+        assert self.body is not None
+        n = self.n_positional
+        return self.body(*args[:n], **dict(zip(self.keyword_only, args[n:], strict=True)))
+
     def replay(self, view: Any, edge: Edge) -> Edge:
         """Return a fresh edge for a view that this op took, given its parent's edge."""
         return replay_view(self, view, edge)
@@ -415,15 +342,6 @@ class Op(Runnable):
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
-
-
-def _operator(op: Op, args: tuple[Any, ...]) -> Any:
-    """Slow path of Python operators: leave operands that are no numbers to the other side."""
-    return dispatch(op, args) if isinstance(args[1], (Tensor, *NUMBERS)) else NotImplemented
-
-
-def _inplace_operator(op: Op, args: tuple[Any, ...]) -> Any:
-    return dispatch_inplace(op, args) if isinstance(args[1], (Tensor, *NUMBERS)) else NotImplemented
 
 
 def op(**slots: Any) -> Callable[[Callable[P, R]], OpFunction[P, R]]:

@@ -325,6 +325,7 @@ class Tensor:
         node, index = (edge.node, edge.index) if isinstance(edge, Output) else (edge, 0)
         if node._tensor_hooks is None:
             node._tensor_hooks = {}
+        node.watched = True
         return Handle(node._tensor_hooks.setdefault(index, {}), hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
@@ -348,6 +349,7 @@ class Tensor:
         node, index = (edge.node, edge.index) if isinstance(edge, Output) else (edge, 0)
         if node._retained is None:
             node._retained = {}
+        node.watched = True
         node._retained[index] = weakref.ref(self)
 
     @property
@@ -367,7 +369,7 @@ class Tensor:
 
     def detach_(self) -> Tensor:
         """Drop this tensor's history in place. RuntimeError for a view."""
-        if self._node.__class__ is View and edge_of(self) is not None:
+        if self._node.__class__ is View:
             raise AutogradError(
                 "a view cannot be detached in place", op="detach_", remedy="use detach()"
             )

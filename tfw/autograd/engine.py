@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfw.errors import AnomalyError, ArgumentError, AutogradError, ShapeError
-from tfw.graph import Edge, Node, Output, edge_of
+from tfw.errors import AnomalyError, ArgumentError, AutogradError, ShapeError, ValueRangeError
+from tfw.graph import LEAF, Edge, Node, Output, anomaly, edge_of
 from tfw.ops.convert import clone, to
-from tfw.ops.creation import ones_like, zeros, zeros_like
+from tfw.ops.creation import zeros, zeros_like
 from tfw.ops.elementwise import add, ne
 from tfw.ops.reduce import any as any_
+from tfw.recording import OpNode
 from tfw.runtime.thread_state import state
 from tfw.tensor import Tensor, new_tensor
 
@@ -46,8 +47,11 @@ def backward(
     """
     roots = _as_tuple(tensors, "backward")
     targets = None if inputs is None else _as_tuple(inputs, "backward")
-    if targets is not None and not targets:
-        raise AutogradError("inputs is empty", op="backward", argument="inputs")
+    if targets is not None:
+        if not targets:
+            raise AutogradError("inputs is empty", op="backward", argument="inputs")
+        for x in targets:
+            x.retain_grad()  # what puts the gradient of a computed tensor into its `.grad`
     grads = grad_tensors if grad_tensors is not None else grad_variables
     _run(roots, grads, retain_graph, create_graph, targets, True, "backward")
 
@@ -83,7 +87,7 @@ def grad(
             argument="only_inputs",
         )
     if materialize_grads and allow_unused is False:
-        raise ArgumentError(
+        raise ValueRangeError(
             "allow_unused=False contradicts materialize_grads=True",
             op="grad",
             argument="allow_unused",
@@ -183,7 +187,7 @@ def _root_grads(roots: tuple[Tensor, ...], grads: Any, create_graph: bool, op: s
                     argument="grad_tensors",
                     remedy="reduce it to one number, e.g. with sum() or mean()",
                 )
-            g = ones_like(root)
+            g = _one_for(root)
         elif g._a.shape != root._a.shape:
             raise ShapeError(
                 f"gradient of shape {tuple(g._a.shape)} for a tensor of shape {tuple(root._a.shape)}",
@@ -197,6 +201,14 @@ def _root_grads(roots: tuple[Tensor, ...], grads: Any, create_graph: bool, op: s
             )  # the caller's tensor keeps its memory: the walk must see that it is shared
         result.append(g)
     return result
+
+
+def _one_for(root: Tensor) -> Tensor:
+    """Return the gradient that a single element has of itself."""
+    backend = root._kind.backend
+    payload = backend.empty(backend.spec(root._a))
+    backend.fill(payload, 1)
+    return new_tensor(payload, root._kind)
 
 
 def _references(g: Tensor) -> int:
@@ -239,7 +251,8 @@ class Walk:
             node, index = edge
         elif isinstance(edge, Tensor):
             if self._wanted is None or (id(edge), 0) in self._wanted:
-                held = self._leaves.get(id(edge))
+                # Taken out and put back: the leaf that is complete first is served first.
+                held = self._leaves.pop(id(edge), None)
                 self._leaves[id(edge)] = (edge, g if held is None else add(held[1], g))
             return
         else:
@@ -259,17 +272,39 @@ class Walk:
         A leaf's gradient is complete only at the end: until then its parts add up here, so that its
         hooks see the whole.
         """
-        heap, waiting = self._heap, self._grads
+        heap, waiting, keep = self._heap, self._grads, self.keep
+        plain = self._wanted is None
         while heap:
-            _, node = heapq.heappop(heap)
-            self._step(node, waiting.pop(node))
+            node = heapq.heappop(heap)[1]
+            grads = waiting.pop(node)
+            if node.__class__ is OpNode and plain and not node.watched and not anomaly.ever:
+                results = node.apply(grads)
+            else:
+                results = self._step(node, grads)
+            if not keep:
+                node.release()
+            for edge, g in zip(node.edges, results, strict=True):
+                if g is None or edge is None:
+                    continue
+                if edge.__class__ is OpNode and plain:  # `send` without its other cases
+                    held = waiting.get(edge)
+                    if held is None:
+                        waiting[edge] = [g]
+                        heapq.heappush(heap, (-edge.sequence, edge))
+                    else:
+                        held[0] = g if held[0] is None else add(held[0], g)
+                else:
+                    self.send(edge, g)
+        # Nothing but the leaves may hold the gradients now: see `_owned`.
+        node = grads = results = edge = g = held = None
         leaves, self._leaves = self._leaves, {}
         while leaves:
             _, (leaf, g) = leaves.popitem()
             self._deliver(leaf, g)
             del g
 
-    def _step(self, node: Node, grads: list[Tensor | None]) -> None:
+    def _step(self, node: Node, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """Run a node with all that may be attached to it."""
         if node._tensor_hooks is not None or node._prehooks is not None:
             self._shared = True
             grads = _run_prehooks(node, grads)
@@ -279,7 +314,7 @@ class Walk:
                 if tensor is not None and g is not None:
                     tensor._grad = g if state.grad_enabled else g.detach()
         if self._wanted is not None and not self._collect(node, grads):
-            return
+            return (None,) * len(node.edges)
         try:
             results: Sequence[Tensor | None] = node.apply(grads)
         except Exception as error:
@@ -293,13 +328,7 @@ class Walk:
             results = _run_hooks(node, results, grads)
         if node.runs_user_code:
             self._shared = True
-        edges = node.edges
-        if not self.keep:
-            node.release()
-        del grads
-        for edge, g in zip(edges, results, strict=True):
-            if edge is not None and g is not None:
-                self.send(edge, g)
+        return results
 
     def _collect(self, node: Node, grads: list[Tensor | None]) -> bool:
         """Keep gradients that were asked for; return whether the walk goes on behind this node."""
@@ -307,10 +336,7 @@ class Walk:
         for index, g in enumerate(grads):
             key = (id(node), index)
             if g is not None and key in self._wanted:
-                if self.accumulate:
-                    _accumulate(self._wanted[key], g, True)
-                else:
-                    self.found[key] = g
+                self.found[key] = g
         return any(
             e is not None
             and (
@@ -363,6 +389,8 @@ class Walk:
             g = _run_tensor_hooks(leaf._hooks, g)
             self._shared = True
         if self.accumulate:
+            if leaf._node is not LEAF:
+                return  # it stopped requiring grad after the forward pass
             _accumulate(leaf, g, self._shared)
             if leaf._post_hooks is not None:
                 for hook in list(leaf._post_hooks.values()):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from tfw.errors import ArgumentError
+from tfw.graph import anomaly
 from tfw.runtime.thread_state import state
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -162,6 +163,7 @@ class set_detect_anomaly(_Mode):
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._before = state.anomaly, state.check_nan
         self._mode = mode, check_nan
+        anomaly.ever = True
         state.anomaly, state.check_nan = self._mode
 
     def __enter__(self) -> None:

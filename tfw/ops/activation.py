@@ -11,9 +11,11 @@ import numpy as np
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, ValueRangeError
 from tfw.ops.elementwise import add, exp, mul, sub, tanh, unary
-from tfw.registry import Call, Reject, op
+from tfw.fastpath import Fast
+from tfw.registry import Call, Reject, like, op
 from tfw.runtime.cpu import activations as cpu
 from tfw.runtime.cpu import special
+from tfw.shapes import Spec, broadcast_shapes, elementwise_strides
 from tfw.tensor import Tensor
 
 erf = unary(
@@ -44,12 +46,28 @@ def _check(op: str, approximate: str) -> None:
         )
 
 
+def _checked(op: str, approximate: Any) -> Any:
+    _check(op, approximate)
+    return approximate
+
+
+def _gelu_grad_spec(g: Spec, x: Spec, approximate: str) -> Spec:
+    _check("gelu_grad", approximate)
+    shape = broadcast_shapes("gelu_grad", g.shape, x.shape, names=("grad", "input"))
+    strides = elementwise_strides(shape, [g[:2], x[:2]])
+    return x._replace(shape=shape, strides=strides)
+
+
+_SAME = like("input")
+
+
 @op(
     pointwise=True,
     promotion="common",
     dtypes=FLOATING,
     method=False,
-    fast="unary",
+    fast=Fast("unary"),
+    infer=lambda x, approximate: _SAME(x, _checked("gelu", approximate)),
     numpy=lambda x, approximate: cpu.gelu(x, _checked("gelu", approximate)),
 )
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -68,17 +86,13 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return mul(mul(input, 0.5), add(erf(mul(input, _SQRT_HALF)), 1.0))
 
 
-def _checked(op: str, approximate: Any) -> Any:
-    _check(op, approximate)
-    return approximate
-
-
 @op(
     pointwise=True,
     promotion="common",
     dtypes=FLOATING,
     method=False,
     hidden=True,
+    infer=_gelu_grad_spec,
     numpy=lambda g, x, approximate: cpu.gelu_grad(
         *np.broadcast_arrays(g, x), _checked("gelu_grad", approximate)
     ),

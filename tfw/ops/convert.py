@@ -274,7 +274,7 @@ def _copy_grad(g: Tensor, src_spec: Any) -> Tensor:
     return g if g._a.shape == src_spec.shape else OPS["sum_to_size"].function(g, src_spec.shape)
 
 
-copy.vjp(src=_copy_grad)
+copy.vjp(input=lambda g: filled_like(g, 0), src=_copy_grad)
 
 
 def _number_fill(backend: Any, x: Any, value: Any) -> Any:
@@ -286,7 +286,14 @@ def _number_fill(backend: Any, x: Any, value: Any) -> Any:
     return result
 
 
-@primitive(generic=_number_fill, infer=like("input"), hidden=True, method=False, computes=False)
+@primitive(
+    generic=_number_fill,
+    infer=like("input"),
+    writes_one_value=True,
+    hidden=True,
+    method=False,
+    computes=False,
+)
 def filled_like(input: Tensor, value: Any) -> Tensor:
     """A tensor laid out as input with one value everywhere.
 
@@ -350,7 +357,9 @@ Tensor.copy_ = _copy_
 Tensor.fill_ = _fill_
 Tensor.zero_ = lambda self: _fill_(self, 0)
 Tensor.cpu = lambda self: to(self, "cpu")
-Tensor.cuda = lambda self, device=None, non_blocking=False: to(self, "cuda" if device is None else as_device(device))
+Tensor.cuda = lambda self, device=None, non_blocking=False: to(
+    self, "cuda" if device is None else as_device(device)
+)
 Tensor.type_as = lambda self, other: to(self, other.dtype)
 for _name, _dtype in (
     *(("float", dtypes.float32), ("double", dtypes.float64), ("half", dtypes.float16)),

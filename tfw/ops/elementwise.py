@@ -15,6 +15,7 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import FLOATING, NUMERIC, Number, dtype
 from tfw.errors import ArgumentError, DtypeError, ShapeError
+from tfw.fastpath import Fast
 from tfw.registry import Call, Cost, Op, OpFunction, Reject, op, primitive
 from tfw.shapes import Spec
 from tfw.tensor import Tensor
@@ -39,6 +40,11 @@ def _normal(rng: np.random.Generator, *shape: int) -> Any:
 
 def _positive(rng: np.random.Generator, *shape: int) -> Any:
     return np.abs(rng.standard_normal(shape)) + 0.1
+
+
+def _away_from_zero(rng: np.random.Generator, *shape: int) -> Any:
+    x = rng.standard_normal(shape)
+    return x + np.copysign(0.5, x)
 
 
 def _integer(rng: np.random.Generator, *shape: int) -> Any:
@@ -83,8 +89,7 @@ def unary(
         body=None,
         numpy=numpy,
         triton=triton,
-        fast="unary",
-        fast_dtypes=_FAST if like else _FAST_INT64_TOO,
+        fast=Fast("unary", dtypes=_FAST if like else _FAST_INT64_TOO),
         pointwise=True,
         promotion=like,
         dtypes=FLOATING if like else NUMERIC,
@@ -127,6 +132,7 @@ def binary(
     draw: Callable[..., Any] = _normal,
     number: Number = 2.5,
     inplace: bool = True,
+    hidden: bool = False,
     fast: bool = True,
     dunders: tuple[str, ...] = (),
 ) -> OpFunction[..., Tensor]:
@@ -159,16 +165,20 @@ def binary(
         body=None,
         numpy=numpy,
         triton=triton,
-        fast="binary" if fast else "",
-        fast_rule=fast_rule,
-        guard="alpha == 1" if fast_rule else "",
-        fast_dtypes=_FAST if like == "float" else _FAST_INT64_TOO,
+        fast=Fast(
+            "binary" if fast else "",
+            fast_rule,
+            _FAST if like == "float" else _FAST_INT64_TOO,
+            guard="alpha == 1" if fast_rule else "",
+        ),
         pointwise=True,
         promotion=like,
         dtypes=taken,
         result_dtype=result,
         differentiable=differentiable and result is None,
         inplace=inplace,
+        hidden=hidden,
+        method=not hidden,
         dunders=dunders,
     )
     registered.reference(reference or numpy)
@@ -183,8 +193,9 @@ def binary(
 
     @registered.rejects
     def _() -> Iterator[Reject]:
-        yield Reject(Call(np.ones((2, 3)), np.ones(4)), ShapeError, argument="shape")
-        yield Reject(Call(np.ones(2), "a"), ArgumentError, argument=second)
+        good = draw(np.random.default_rng(0), 2, 3)
+        yield Reject(Call(good, good[0, :2]), ShapeError, argument="shape")
+        yield Reject(Call(good, "a"), ArgumentError, argument=second)
         if taken is not None:
             refused = np.ones(2) if dtypes.bool_ in taken else np.ones(2, np.bool_)
             yield Reject(Call(refused, refused), DtypeError)
@@ -250,19 +261,38 @@ div = binary(
     numpy=np.divide,
     triton="{input} / {other}",
     like="float",
+    draw=_away_from_zero,
     dunders=("__truediv__",),
     example="tfw.div(tfw.ones(2), 2.0).tolist() == [0.5, 0.5]",
 )
 div.vjp(
     input=lambda g, other: div(g, other),
-    other=lambda g, y, other: neg(div(mul(g, y), other)),
+    # From the inputs, not from the result: `y = a / b; y -= c` must stay differentiable.
+    other=lambda g, input, other: neg(div(mul(g, div(input, other)), other)),
 )
 
 
 def _power(a: Any, b: Any) -> Any:
+    if b.dtype.kind == "i" and b.size and b.min() < 0:
+        return _integer_power(a, b)
     if b.ndim == 0 and b == 2:  # np.power is 20 times slower than a product
         return np.multiply(a, a)
     return np.power(a, b)
+
+
+def _integer_power(a: Any, b: Any) -> Any:
+    """Cut reciprocals of integers towards zero, as PyTorch does: only those of 1 and -1 remain."""
+    if not b.ndim:
+        raise DtypeError(
+            f"an integer to the power {int(b)} is no integer",
+            op="pow",
+            argument="exponent",
+            value=int(b),
+            rule="exponent >= 0 for integers",
+            remedy="convert one to floating point",
+        )
+    reciprocal = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2, -1, 1), 0))
+    return np.where(b < 0, reciprocal, np.power(a, np.maximum(b, 0))).astype(b.dtype)
 
 
 def _pow(  # pyright: ignore[reportReturnType]  a primitive has no body
@@ -330,17 +360,18 @@ minimum = binary(
 )
 
 
-def _share(chosen: Any, a: Any, b: Any, g: Tensor) -> Tensor:
-    return where(eq(a, b), mul(g, 0.5), where(chosen, g, 0.0))
+def _share(lost: Any, a: Any, b: Any, g: Tensor) -> Tensor:
+    """Half for equal operands, nothing for the loser, all for the winner; NaN makes both winners."""
+    return where(eq(a, b), mul(g, 0.5), where(lost, 0.0, g))
 
 
 maximum.vjp(
-    input=lambda g, input, other: _share(gt(input, other), input, other, g),
-    other=lambda g, input, other: _share(lt(input, other), input, other, g),
-)
-minimum.vjp(
     input=lambda g, input, other: _share(lt(input, other), input, other, g),
     other=lambda g, input, other: _share(gt(input, other), input, other, g),
+)
+minimum.vjp(
+    input=lambda g, input, other: _share(gt(input, other), input, other, g),
+    other=lambda g, input, other: _share(lt(input, other), input, other, g),
 )
 
 
@@ -421,10 +452,23 @@ relu = unary(
     "Rectifier: max(input, 0); its gradient at 0 is 0, NaN stays NaN.",
     numpy=lambda x: np.maximum(x, _ZERO[x.dtype]),
     triton="tl.maximum({input}, 0, propagate_nan=tl.PropagateNan.ALL)",
-    vjp=lambda g, y: mul(g, gt(y, 0)),
+    vjp=lambda g, y: relu_grad(g, y),
     reference=lambda x: np.maximum(x, 0),
     example="tfw.relu(tfw.full((2,), -3.0)).tolist() == [0.0, 0.0]",
 )
+
+
+relu_grad = binary(
+    "relu_grad",
+    "Gradient of relu from its result: input where other > 0, else 0.",
+    numpy=lambda g, y: np.multiply(g, np.greater(y, _ZERO[y.dtype])),
+    triton="tl.where({other} > 0, {input}, 0)",
+    inplace=False,
+    hidden=True,
+    reference=lambda g, y: g * (y > 0),
+    example="used by gradients",
+)
+relu_grad.vjp(input=lambda g, other: relu_grad(g, other))
 
 
 # ---- comparisons and logic
@@ -561,6 +605,7 @@ def _() -> Iterator[Reject]:
     promotion="common",
     promoted=("input", "other"),
     dtypes={"condition": (dtypes.bool_,)},
+    fast=Fast("direct", main="input", needs={"condition": dtypes.bool_}),
     method=False,
 )
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:

@@ -14,6 +14,7 @@ from tfw.graph import Extent
 from tfw.ops.elementwise import eq
 from tfw.ops.mask import masked_fill
 from tfw.ops.movement import unsqueeze
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.runtime.cpu.embedding import embedding_grad as _embedding_grad_numpy
 from tfw.shapes import Spec
@@ -36,9 +37,11 @@ def _embedding_spec(input: Spec, weight: Spec, padding_idx: Any) -> Spec:
 
 
 def _embedding(input: Any, weight: Any, padding_idx: Any) -> Any:
+    if weight.ndim != 2:
+        raise ValueError
     n = weight.shape[0]
-    # One comparison finds both ends: a negative index is a huge unsigned one.
-    if input.size and input.astype(np.uint64, copy=False).view(np.uint64).max() >= n:
+    # argmax is NumPy's fastest reduction. take() itself refuses what is too large, not what is negative.
+    if input.size and (input.item(input.argmin()) < 0 or input.item(input.argmax()) >= n):
         bad = int(input.min()) if input.min() < 0 else int(input.max())
         raise OutOfRangeError(
             f"index {bad} is outside weight of shape {weight.shape}",
@@ -53,6 +56,7 @@ def _embedding(input: Any, weight: Any, padding_idx: Any) -> Any:
 @primitive(
     numpy=_embedding,
     infer=_embedding_spec,
+    fast=Fast("direct", main="weight", needs={"input": dtypes.int64}),
     computes=False,
     method=False,
     dtypes={"input": (dtypes.int32, dtypes.int64)},
@@ -93,10 +97,20 @@ def _() -> Iterator[Reject]:
 
 
 def _embedding_grad_spec(g: Spec, input: Spec, n_rows: int, padding_idx: Any) -> Spec:
+    if g.shape[:-1] != input.shape or not g.shape:
+        raise ShapeError(
+            f"grad has shape {g.shape}, input {input.shape}",
+            op="embedding_grad",
+            argument="grad",
+            value=g.shape,
+            rule="grad (*, D), input (*)",
+        )
     return fresh(g, (n_rows, g.shape[-1]))
 
 
 def _embedding_grad_rule(g: Any, input: Any, n_rows: int, padding_idx: Any) -> Any:
+    if g.shape[:-1] != input.shape or not g.ndim:
+        raise ValueError
     if padding_idx is not None:
         padding_idx %= n_rows
     return _embedding_grad_numpy(
@@ -142,6 +156,12 @@ def _embedding_grad_reference(g: Any, input: Any, n_rows: int, padding_idx: Any)
 
 
 embedding_grad.reference(_embedding_grad_reference)
+
+
+@embedding_grad.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call(np.ones((2, 3)), np.array([0]), 5), ShapeError, argument="grad", value=(2, 3))
+    yield Reject(Call(np.ones((1, 3), np.int64), np.array([0]), 5), DtypeError, argument="grad")
 
 
 @embedding_grad.samples

@@ -14,6 +14,7 @@ from tfw.errors import ArgumentError, DtypeError, OutOfRangeError, ShapeError, V
 from tfw.graph import Extent
 from tfw.ops.convert import copy, to
 from tfw.ops.movement import Layout, permute, reshape, view_scatter, zeros_of
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, as_int, broadcast_shapes, elementwise_strides
 from tfw.tensor import Tensor
@@ -101,9 +102,7 @@ def _slice_rule(a: Any, index: Any) -> Any:
 
 @primitive(
     layout=_index_layout,
-    fast="view",
-    fast_rule=_slice_rule,
-    strided=True,
+    fast=Fast("view", _slice_rule, any_layout=True),
     hidden=True,
     method=False,
 )
@@ -163,14 +162,19 @@ def _arrays_first(ndim: int, dims: Sequence[int]) -> list[int]:
 
 
 def _take_spec(x: Spec, indices: Sequence[Spec], dims: tuple[int, ...]) -> Spec:
+    if len(dims) > x.ndim:
+        raise OutOfRangeError(
+            f"{len(dims)} indices for a tensor of shape {x.shape}", op="index", argument="indices"
+        )
     shape = _combined_shape("index", [i.shape for i in indices])
     return fresh(x, (*shape, *[n for d, n in enumerate(x.shape) if d not in dims]))
 
 
 def _check_bounds(
-    op: str, indices: Sequence[Any], sizes: Sequence[int], dims: Sequence[int]
+    op: str, indices: Sequence[Any], shape: Sequence[int], dims: Sequence[int]
 ) -> None:
-    for i, n, d in zip(indices, sizes, dims, strict=True):
+    for i, d in zip(indices, dims, strict=True):
+        n = shape[d]
         if i.size and (i.min() < -n or i.max() >= n):
             bad = int(i.min()) if i.min() < -n else int(i.max())
             raise OutOfRangeError(
@@ -183,7 +187,7 @@ def _check_bounds(
 
 
 def _take(x: Any, indices: list[Any], dims: tuple[int, ...]) -> Any:
-    _check_bounds("index", indices, [x.shape[d] for d in dims], dims)
+    _check_bounds("index", indices, x.shape, dims)
     x = x.transpose(_arrays_first(x.ndim, dims))
     return np.ascontiguousarray(x[tuple(indices)])
 
@@ -249,7 +253,7 @@ def _put_spec(
 
 
 def _put(x: Any, values: Any, indices: list[Any], dims: tuple[int, ...], accumulate: bool) -> Any:
-    _check_bounds("index_put", indices, [x.shape[d] for d in dims], dims)
+    _check_bounds("index_put", indices, x.shape, dims)
     result = x.copy("K")
     moved = result.transpose(_arrays_first(x.ndim, dims))
     if accumulate:
@@ -521,7 +525,9 @@ Tensor.__setitem__ = setitem
 
 
 def _nonzero_rule(a: Any) -> Any:
-    return np.argwhere(a).reshape(-1, a.ndim).astype(np.int64, copy=False)
+    if not a.ndim:
+        return np.empty((int(a != 0), 0), np.int64)
+    return np.ascontiguousarray(np.argwhere(a), np.int64)
 
 
 @primitive(
@@ -544,7 +550,13 @@ def nonzero_rows(input: Tensor) -> Tensor:
     ...
 
 
-nonzero_rows.reference(lambda a: np.stack(np.nonzero(a), axis=1))
+nonzero_rows.reference(
+    lambda a: (
+        np.array([at for at in np.ndindex(a.shape) if a[at]]).reshape(-1, a.ndim)
+        if a.ndim
+        else np.empty((int(bool(a)), 0))
+    )
+)
 
 
 @nonzero_rows.samples

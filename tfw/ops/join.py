@@ -10,6 +10,7 @@ import numpy as np
 from tfw.errors import ArgumentError, DimError, ShapeError
 from tfw.graph import Extent
 from tfw.ops.movement import split, unsqueeze
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor
@@ -57,7 +58,21 @@ def _cat(tensors: Sequence[Any], dim: int) -> Any:
     return result if result.flags.c_contiguous else np.ascontiguousarray(result)
 
 
-@primitive(numpy=_cat, infer=_cat_spec, promotion="common", computes=False, method=False)
+def _cat_fast(tensors: Sequence[Any], dim: int) -> Any:
+    for x in tensors:
+        if x.ndim == 1 and not x.size:
+            raise ValueError  # may be one of those that are ignored
+    return np.concatenate(tensors, dim)
+
+
+@primitive(
+    numpy=_cat,
+    infer=_cat_spec,
+    fast=Fast("list", _cat_fast),
+    promotion="common",
+    computes=False,
+    method=False,
+)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along dim.
 

@@ -16,8 +16,10 @@ from tfw.ops.elementwise import add, div, eq, exp, mul, ne, neg, sub, where
 from tfw.ops.movement import permute, reshape, unsqueeze
 from tfw.ops.reduce import mean, sum
 from tfw.ops.softmax import log_softmax
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op, primitive
 from tfw.runtime.cpu import losses as cpu
+from tfw.runtime.cpu.blocks import COMPUTED, SMALL
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor
 
@@ -81,6 +83,16 @@ def _rows(
         or (weight is not None and weight.shape != x.shape[1:])
     ):
         raise ValueError
+    if (
+        reduction == "mean"
+        and weight is None
+        and not label_smoothing
+        and 0 < x.size <= SMALL
+        and x.dtype in COMPUTED
+    ):
+        few = cpu.mean_cross_entropy_small(x, target)
+        if few is not None:
+            return few
     loss, lse = cpu.cross_entropy(x, target, weight, ignore_index, label_smoothing)
     total = np.ones((), loss.dtype)
     if reduction == "mean":
@@ -97,6 +109,7 @@ def _rows(
 @primitive(
     numpy=_rows,
     infer=_rows_spec,
+    fast=Fast("direct", needs={"target": dtypes.int64}, outputs=(None, None, None)),
     outputs=("loss", "lse", "total"),
     dtypes={"input": FLOATING, "target": (dtypes.int64,), "weight": FLOATING},
     computes=False,  # keeps lse in float32 itself
@@ -142,6 +155,10 @@ def _rows_grad_rule(
 @op(
     numpy=_rows_grad_rule,
     infer=lambda grad, x, *_: fresh(x, x.shape),
+    dtypes={
+        **dict.fromkeys(("grad", "input", "lse", "total", "weight"), FLOATING),
+        "target": (dtypes.int64,),
+    },
     computes=False,
     hidden=True,
     method=False,
@@ -182,8 +199,7 @@ def cross_entropy_grad(
     return to(mul(unsqueeze(scale, 1), slope), input.dtype)
 
 
-@cross_entropy_rows.joint_vjp("input")
-def _(
+def _rows_vjp(
     g_loss: Tensor | None,
     g_lse: Tensor | None,
     input: Tensor,
@@ -193,7 +209,7 @@ def _(
     weight: Tensor | None,
     ignore_index: int,
     label_smoothing: float,
-) -> tuple[Tensor | None]:
+) -> Tensor | None:
     gx = None
     if g_loss is not None:
         gx = cross_entropy_grad(
@@ -203,7 +219,10 @@ def _(
         p = exp(sub(to(input, lse.dtype), unsqueeze(lse, 1)))
         part = to(mul(unsqueeze(g_lse, 1), p), input.dtype)
         gx = part if gx is None else add(gx, part)
-    return (gx,)
+    return gx
+
+
+cross_entropy_rows.vjp(input=_rows_vjp)
 
 
 def cross_entropy(

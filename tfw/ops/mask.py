@@ -13,7 +13,7 @@ from tfw.errors import DtypeError, ShapeError
 from tfw.ops.convert import to
 from tfw.ops.elementwise import where
 from tfw.registry import Call, Reject, fresh, op, primitive
-from tfw.shapes import Spec
+from tfw.shapes import Spec, broadcast_shapes
 from tfw.tensor import Tensor
 
 
@@ -51,6 +51,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             argument="value",
             value=value,
         )
+    broadcast_shapes("masked_fill", input._a.shape, mask._a.shape, names=("input", "mask"))
     return where(mask, value, input)
 
 
@@ -66,7 +67,7 @@ masked_fill.reference(lambda x, mask, value: np.where(mask, value, x))
 @masked_fill.rejects
 def _() -> Iterator[Reject]:
     yield Reject(Call(np.ones(2), np.ones(2), 0.0), DtypeError, argument="mask")
-    yield Reject(Call(np.ones(2), np.ones(3) > 0, 0.0), ShapeError)
+    yield Reject(Call(np.ones(2), np.ones(3) > 0, 0.0), ShapeError, argument="shape")
     yield Reject(Call(np.ones(2, np.int64), np.ones(2) > 0, 0.5), DtypeError, argument="value")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from tfw.graph import Extent
 from tfw.ops.elementwise import add, mul
 from tfw.ops.movement import reshape, transpose, unsqueeze
 from tfw.ops.reduce import sum, sum_to_size
+from tfw.fastpath import Fast
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
 from tfw.shapes import Shape, Spec, broadcast_shapes
 from tfw.tensor import Tensor
@@ -78,8 +80,7 @@ def _cost(x: Spec, other: Spec) -> Cost:
 @primitive(
     numpy=_matmul,
     infer=_matmul_spec,
-    fast="binary",
-    fast_rule=_matmul_fast,
+    fast=Fast("binary", _matmul_fast),
     dtypes=NUMERIC,
     dunders=("__matmul__",),
     autocast="half",
@@ -109,16 +110,20 @@ def _matmul_grad_input(g: Tensor, other: Tensor, input_spec: Extent) -> Tensor:
     return result if result._a.shape == a else sum_to_size(result, a)
 
 
+def _rows(x: Tensor) -> Tensor:
+    """Return the tensor as a matrix of its last dim. Sizes are counted, since -1 has no meaning beside 0."""
+    shape = x._a.shape
+    return x if len(shape) == 2 else reshape(x, (math.prod(shape[:-1]), shape[-1]))
+
+
 def _matmul_grad_other(g: Tensor, input: Tensor, other_spec: Extent) -> Tensor:
     b = other_spec.shape
     if input._a.ndim == 1:
         result = mul(input, g) if len(b) == 1 else mul(unsqueeze(input, -1), unsqueeze(g, -2))
     elif len(b) == 1:
-        rows = reshape(input, (-1, input._a.shape[-1]))
-        return matmul(reshape(g, (-1,)), rows)
+        return matmul(reshape(g, (-1,)), _rows(input))
     elif len(b) == 2 and input._a.ndim > 2:
-        rows = reshape(input, (-1, input._a.shape[-1]))
-        return matmul(transpose(rows, 0, 1), reshape(g, (-1, b[1])))
+        return matmul(transpose(_rows(input), 0, 1), _rows(g))
     else:
         result = matmul(transpose(input, -2, -1), g)
     return result if result._a.shape == b else sum_to_size(result, b)
@@ -229,7 +234,28 @@ def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
     return fresh(x, (*x.shape[:-1], weight.shape[0]))
 
 
-@op(infer=_linear_spec, dtypes=NUMERIC, method=False, autocast="half")
+def _linear_rule(x: Any, weight: Any, bias: Any) -> Any:
+    if (
+        x.shape[-1] != weight.shape[1]
+        or x.dtype != weight.dtype
+        or (bias is not None and (bias.dtype != x.dtype or bias.shape != weight.shape[:1]))
+    ):
+        raise ValueError
+    rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    y = rows.dot(weight.T)
+    if bias is not None:
+        y += bias
+    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
+
+
+@op(
+    numpy=_linear_rule,
+    fast=Fast("direct", any_layout=True),
+    infer=_linear_spec,
+    dtypes=NUMERIC,
+    method=False,
+    autocast="half",
+)
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Affine map of the last dim: input @ weight.T + bias.
 
@@ -243,30 +269,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y if bias is None else add(y, bias)
 
 
-@linear.numpy
-def _(x: Any, weight: Any, bias: Any) -> Any:
-    if (
-        x.shape[-1] != weight.shape[1]
-        or x.dtype != weight.dtype
-        or (bias is not None and (bias.dtype != x.dtype or bias.shape != weight.shape[:1]))
-    ):
-        raise ValueError
-    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-    y = rows.dot(weight.T)
-    if bias is not None:
-        y += bias
-    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
-
-
 def _linear_grad_bias(g: Tensor) -> Tensor:
-    n = g._a.shape[-1]
-    return sum(reshape(g, (-1, n)), 0)
+    return sum(_rows(g), 0)
 
 
 def _linear_grad_weight(g: Tensor, input: Tensor) -> Tensor:
-    g_rows = g if g._a.ndim == 2 else reshape(g, (-1, g._a.shape[-1]))
-    rows = input if input._a.ndim == 2 else reshape(input, (-1, input._a.shape[-1]))
-    return matmul(transpose(g_rows, 0, 1), rows)
+    return matmul(transpose(_rows(g), 0, 1), _rows(input))
 
 
 linear.vjp(

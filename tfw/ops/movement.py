@@ -15,6 +15,8 @@ import numpy as np
 
 from tfw.errors import ArgumentError, DimError, LayoutError, ShapeError
 from tfw.graph import Extent
+from tfw.fastpath import Fast
+from tfw.ops.convert import contiguous
 from tfw.registry import OPS, Call, Reject, op, primitive
 from tfw.shapes import (
     Shape,
@@ -52,8 +54,7 @@ def _view_layout(x: Spec, shape: Any) -> Layout:
 
 @primitive(
     layout=_view_layout,
-    fast="view",
-    fast_rule=np.ndarray.reshape,
+    fast=Fast("view", np.ndarray.reshape),
     varargs="shape",
 )
 def view(input: Tensor, shape: Any) -> Tensor:
@@ -89,7 +90,7 @@ def _() -> Iterator[Reject]:
     yield Reject(Call(np.ones((2, 3)), (2.5,)), ArgumentError, argument="shape")
 
 
-@op(fast="view", fast_rule=np.ndarray.reshape, viewed_as=view, varargs="shape")
+@op(fast=Fast("view", np.ndarray.reshape, viewed_as=view), varargs="shape")
 def reshape(input: Tensor, shape: Any) -> Tensor:
     """The elements at another shape: a view where one exists, else a copy; one size may be -1.
 
@@ -102,7 +103,7 @@ def reshape(input: Tensor, shape: Any) -> Tensor:
     spec = input._kind.backend.spec(input._a)
     to = infer_size("reshape", as_shape("reshape", _flat(shape), "shape"), spec.numel)
     if view_strides(spec.shape, spec.strides, to) is None:
-        input = OPS["contiguous"].function(input)
+        input = contiguous(input)
     return view(input, to)
 
 
@@ -140,6 +141,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
             argument="start_dim",
             value=start_dim,
         )
+    if first == last and shape:
+        return input
     return reshape(input, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
@@ -157,9 +160,7 @@ def _transpose_layout(x: Spec, dim0: int, dim1: int) -> Layout:
 
 @primitive(
     layout=_transpose_layout,
-    fast="view",
-    fast_rule=np.ndarray.swapaxes,
-    strided=True,
+    fast=Fast("view", np.ndarray.swapaxes, any_layout=True),
 )
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """The tensor with two dims exchanged; a view.
@@ -283,7 +284,28 @@ def _expand_layout(x: Spec, size: Any) -> Layout:
     return shape, expand_strides(x.shape, x.strides, shape), 0
 
 
-@primitive(layout=_expand_layout, varargs="size")
+def _expand_numpy(a: Any, *size: Any) -> Any:
+    """NumPy's constructor on row-major memory: a tenth of broadcast_to's time."""
+    sizes = _flat(size)
+    lead = len(sizes) - a.ndim
+    if lead < 0:
+        raise ValueError
+    shape, strides = list(sizes), [0] * lead
+    for i, (n, stride) in enumerate(zip(a.shape, a.strides, strict=True), lead):
+        wanted = shape[i]
+        if wanted == n or wanted == -1:
+            shape[i] = n
+            strides.append(stride)
+        elif n == 1:
+            strides.append(0)
+        else:
+            raise ValueError
+    if min(shape) < 0:
+        raise ValueError
+    return np.ndarray(shape, a.dtype, a, 0, strides)
+
+
+@primitive(layout=_expand_layout, fast=Fast("view", _expand_numpy), varargs="size")
 def expand(input: Tensor, size: Any) -> Tensor:
     """The tensor repeated along dims of size 1, without using memory; -1 keeps a size.
 

@@ -14,6 +14,7 @@ from tfw.errors import DtypeError, ShapeError
 from tfw.ops.convert import to
 from tfw.ops.elementwise import add, div, mul, sqrt, sub
 from tfw.ops.reduce import mean, sum
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import norm as cpu
 from tfw.shapes import Shape, Spec
@@ -48,7 +49,18 @@ def _layer_norm_spec(
     return fresh(x, x.shape), stats, stats
 
 
+def _layer_norm_rule(x: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float) -> Any:
+    shape = _normalized(normalized_shape)
+    if not shape or x.shape[x.ndim - len(shape) :] != shape:
+        raise ValueError
+    if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
+        raise ValueError
+    return cpu.layer_norm(x, len(shape), weight, bias, eps)
+
+
 @op(
+    numpy=_layer_norm_rule,
+    fast=Fast("direct", outputs=(None, None, None), any_layout=True),
     infer=_layer_norm_spec,
     outputs=("y", "mean", "rstd"),
     dtypes=FLOATING,
@@ -85,16 +97,6 @@ def layer_norm_stats(
     if bias is not None:
         y = add(y, bias)
     return to(y, input.dtype), m, rstd
-
-
-@layer_norm_stats.numpy
-def _(x: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float) -> Any:
-    shape = _normalized(normalized_shape)
-    if not shape or x.shape[x.ndim - len(shape) :] != shape:
-        raise ValueError
-    if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
-        raise ValueError
-    return cpu.layer_norm(x, len(shape), weight, bias, eps)
 
 
 @op(

@@ -22,6 +22,7 @@ from tfw.graph import LEAF
 from tfw.ops.convert import as_device, to
 from tfw.ops.creation import host_tensor, place, sizes, tensor
 from tfw.ops.elementwise import mul
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, like, primitive
 from tfw.runtime.cpu import philox, random
 from tfw.runtime.thread_state import state
@@ -506,7 +507,7 @@ def check_probability(op: str, p: float) -> None:
 
 def _dropout_rule(x: Any, p: float, seed: int, offset: int) -> Any:
     keep = philox.keep_mask(seed, offset, x.size, p).reshape(x.shape)
-    y = np.multiply(x, keep)
+    y = np.multiply(x, keep, out=np.empty_like(x))
     if p < 1:
         np.multiply(y, x.dtype.type(1 / (1 - p)), out=y)
     return y
@@ -514,6 +515,7 @@ def _dropout_rule(x: Any, p: float, seed: int, offset: int) -> Any:
 
 @primitive(
     numpy=_dropout_rule,
+    fast=Fast("unary"),
     infer=like("input"),
     dtypes=FLOATING,
     random=True,

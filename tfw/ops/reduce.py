@@ -11,11 +11,12 @@ import numpy as np
 
 from tfw import dtypes
 from tfw.dtypes import Category, dtype
-from tfw.errors import ArgumentError, DimError, OutOfRangeError, ShapeError
+from tfw.errors import ArgumentError, DimError, DtypeError, OutOfRangeError, ShapeError
 from tfw.graph import Extent
 from tfw.ops.convert import to
 from tfw.ops.elementwise import div, eq, maximum, minimum, mul, where
 from tfw.ops.movement import expand, reshape, unsqueeze
+from tfw.fastpath import Fast
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
 from tfw.shapes import Shape, Spec, normalize_dim, normalize_dims
 from tfw.tensor import Tensor
@@ -34,6 +35,28 @@ def _axes(dim: Any) -> Any:
     if dim is None or isinstance(dim, int):
         return dim
     return tuple(dim) or None
+
+
+def _own(a: Any, dim: Any) -> Any:
+    """Return NumPy's axis argument for references: a 0-d array has no axis to name."""
+    return _axes(dim) if a.ndim else None
+
+
+def row_major(y: Any) -> Any:
+    """Return NumPy's result of a reduction in row-major order: of a transposed array it need not be."""
+    return y if y.flags.c_contiguous else y.copy()
+
+
+def _reducing(name: str, ufunc: np.ufunc) -> Any:
+    """Return the NumPy rule of a reduction by a ufunc."""
+
+    def rule(a: Any, dim: Any, keepdim: bool) -> Any:
+        if not a.ndim:
+            normalize_dims(name, dim, ())
+            dim = None
+        return row_major(ufunc.reduce(a, axis=_axes(dim), keepdims=keepdim))
+
+    return rule
 
 
 def restore(g: Tensor, spec: Extent, dim: Any, keepdim: bool) -> Tensor:
@@ -64,8 +87,9 @@ def _sum(a: Any, dim: Any, keepdim: bool, dtype: dtype | None) -> Any:
         dim = None
     kind = _sum_dtype(dtypes.BY_NUMPY[a.dtype], dtype).numpy
     if dtype is not None and dtype.itemsize < 4 and dtype.is_floating_point:
-        return np.add.reduce(a, axis=_axes(dim), keepdims=keepdim, dtype=np.float32).astype(kind)
-    return np.add.reduce(a, axis=_axes(dim), keepdims=keepdim, dtype=kind)
+        wide = np.add.reduce(a, axis=_axes(dim), keepdims=keepdim, dtype=np.float32)
+        return row_major(wide.astype(kind))
+    return row_major(np.add.reduce(a, axis=_axes(dim), keepdims=keepdim, dtype=kind))
 
 
 def _sum_fast(a: Any, dim: Any, keepdim: bool) -> Any:
@@ -77,9 +101,7 @@ def _sum_fast(a: Any, dim: Any, keepdim: bool) -> Any:
 @primitive(
     numpy=_sum,
     infer=_sum_spec,
-    fast="unary",
-    fast_rule=_sum_fast,
-    guard="dtype is None",
+    fast=Fast("unary", _sum_fast, guard="dtype is None"),
     autocast="float32",
 )
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -100,7 +122,7 @@ def _sum_grad(g: Tensor, input_spec: Extent, dim: Any, keepdim: bool) -> Tensor:
 
 
 sum.vjp(input=_sum_grad)
-sum.reference(lambda a, dim, keepdim, dtype: np.sum(a, axis=_axes(dim), keepdims=keepdim))
+sum.reference(lambda a, dim, keepdim, dtype: np.sum(a, axis=_own(a, dim), keepdims=keepdim))
 sum.cost(_cost)
 
 
@@ -119,7 +141,52 @@ def _() -> Iterator[Reject]:
     yield Reject(Call(np.ones((2, 3)), "a"), ArgumentError, argument="dim")
 
 
-@op(autocast="float32")
+def _mean(a: Any, dim: Any, keepdim: bool, dtype: dtype | None) -> Any:
+    if a.dtype.kind not in "fV" or (dtype is not None and dtype.category < Category.FLOATING):
+        raise TypeError
+    if not a.ndim:
+        normalize_dims("mean", dim, ())
+        dim = None
+    wanted = a.dtype if dtype is None else dtype.numpy
+    wide = dtypes.accumulation(dtypes.BY_NUMPY[wanted]).numpy
+    total = np.add.reduce(a, axis=_axes(dim), dtype=wide, keepdims=keepdim)
+    count = a.size // total.size if total.size else reduced_count(a.shape, dim)
+    return row_major(np.divide(total, wide.type(count)).astype(wanted, copy=False))
+
+
+def _mean_fast(a: Any, dim: Any, keepdim: bool) -> Any:
+    total = _sum_fast(a, dim, keepdim)
+    if not total.size:
+        raise ValueError
+    return total / a.dtype.type(a.size // total.size)
+
+
+def reduced_count(shape: Shape, dim: Any) -> int:
+    """Return how many elements a reduction over `dim` takes together."""
+    dims = normalize_dims("mean", dim, shape)
+    return math.prod(shape[d] for d in dims) if shape else 1
+
+
+def _mean_spec(x: Spec, dim: Any, keepdim: bool, dtype: dtype | None) -> Spec:
+    if (dtype or x.dtype).category < Category.FLOATING:
+        raise DtypeError(
+            f"input has dtype {(dtype or x.dtype)!r}",
+            op="mean",
+            argument="input",
+            value=x.dtype,
+            rule="floating-point dtypes",
+            remedy="pass dtype=tfw.float32",
+        )
+    return fresh(x, reduced_shape("mean", x.shape, dim, keepdim), dtype)
+
+
+@op(
+    numpy=_mean,
+    infer=_mean_spec,
+    fast=Fast("unary", _mean_fast, guard="dtype is None"),
+    computes=False,  # accumulates half types in float32 itself
+    autocast="float32",
+)
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean of the elements along dim (an int, several, or all): sum / count; NaN of nothing.
 
@@ -129,23 +196,20 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any =
     Source: elementary.
     Example: `tfw.ones(2, 3).mean().item() == 1.0`
     """
-    if (dtype or input.dtype).category < Category.FLOATING:
-        from tfw.errors import DtypeError
-
-        raise DtypeError(
-            f"input has dtype {input.dtype!r}",
-            op="mean",
-            argument="input",
-            rule="floating-point dtypes",
-            remedy="pass dtype=tfw.float32",
-        )
-    shape = input._a.shape
-    count = math.prod(shape[d] for d in normalize_dims("mean", dim, shape))
+    count = reduced_count(input._a.shape, dim)
     wanted = dtype or input.dtype
     # Half types stay in float32 until divided, so that a long sum does not overflow.
     inner = dtypes.accumulation(wanted)
     total = sum(input, dim, keepdim, dtype=None if inner is input.dtype else inner)
     return to(div(total, float(count)), wanted)
+
+
+def _mean_grad(g: Tensor, input_spec: Extent, dim: Any, keepdim: bool) -> Tensor:
+    count = reduced_count(input_spec.shape, dim)
+    return _sum_grad(mul(g, 1.0 / count) if count else g, input_spec, dim, keepdim)
+
+
+mean.vjp(input=_mean_grad)
 
 
 @mean.samples
@@ -155,13 +219,16 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
     yield Call(x, -1, True)
 
 
-mean.reference(lambda a, dim, keepdim, dtype: np.mean(a, axis=_axes(dim), keepdims=keepdim))
+mean.reference(
+    lambda a, dim, keepdim, dtype: (
+        np.sum(a, axis=_own(a, dim), keepdims=keepdim)
+        / np.sum(np.ones(a.shape), axis=_own(a, dim), keepdims=keepdim)
+    )
+)
 
 
 @mean.rejects
 def _() -> Iterator[Reject]:
-    from tfw.errors import DtypeError
-
     yield Reject(Call(np.ones(3, np.int64)), DtypeError, argument="input")
     yield Reject(Call(np.ones(3), 1), DimError, argument="dim", value=1)
 
@@ -200,7 +267,13 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
     yield Call(rng.standard_normal((2, 3, 4)), (3, 1))
 
 
-sum_to_size.reference(lambda a, size: a.sum(0).sum(1, keepdims=True))
+def _sum_to_reference(a: Any, size: Any) -> Any:
+    lead = a.ndim - len(size)
+    kept = tuple(i + lead for i, n in enumerate(size) if n == 1)
+    return a.sum(kept, keepdims=True).sum(tuple(range(lead)))
+
+
+sum_to_size.reference(_sum_to_reference)
 
 
 @sum_to_size.rejects
@@ -227,11 +300,9 @@ def _extreme_spec(name: str) -> Any:
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.maximum.reduce(
-        a, axis=_axes(dim) if a.ndim else None, keepdims=keepdim
-    ),
+    numpy=_reducing("amax", np.maximum),
     infer=_extreme_spec("amax"),
-    fast="unary",
+    fast=Fast("unary"),
 )
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Largest element along dim (an int, several, or all); NaN if there is one. Ties share the gradient.
@@ -246,11 +317,9 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.minimum.reduce(
-        a, axis=_axes(dim) if a.ndim else None, keepdims=keepdim
-    ),
+    numpy=_reducing("amin", np.minimum),
     infer=_extreme_spec("amin"),
-    fast="unary",
+    fast=Fast("unary"),
 )
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Smallest element along dim (an int, several, or all); NaN if there is one. Ties share the gradient.
@@ -275,7 +344,7 @@ for _function, _numpy in ((amax, np.max), (amin, np.min)):
     _function.vjp(input=_extreme_grad)
     _function.cost(_cost)
     _function.reference(
-        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=_axes(dim), keepdims=keepdim)
+        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=_own(a, dim), keepdims=keepdim)
     )
 
     @_function.samples
@@ -289,6 +358,18 @@ for _function, _numpy in ((amax, np.max), (amin, np.min)):
     def _() -> Iterator[Reject]:
         yield Reject(Call(np.ones((2, 3)), 2), DimError, argument="dim", value=2)
         yield Reject(Call(np.ones((0, 3)), 0), OutOfRangeError, argument="dim", value=0)
+
+
+def _finding(name: str, function: Any) -> Any:
+    """Return the NumPy rule of argmax or argmin."""
+
+    def rule(a: Any, dim: int | None, keepdim: bool) -> Any:
+        if not a.ndim:
+            normalize_dims(name, dim, ())
+            dim = None
+        return row_major(np.asarray(function(a, axis=dim, keepdims=keepdim)))
+
+    return rule
 
 
 def _index_spec(name: str) -> Any:
@@ -313,7 +394,7 @@ def _index_spec(name: str) -> Any:
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.argmax(a, axis=dim if a.ndim else None, keepdims=keepdim),
+    numpy=_finding("argmax", np.argmax),
     infer=_index_spec("argmax"),
     differentiable=False,
 )
@@ -330,7 +411,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.argmin(a, axis=dim if a.ndim else None, keepdims=keepdim),
+    numpy=_finding("argmin", np.argmin),
     infer=_index_spec("argmin"),
     differentiable=False,
 )
@@ -348,7 +429,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 for _function, _numpy in ((argmax, np.argmax), (argmin, np.argmin)):
     _function.reference(
-        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=dim, keepdims=keepdim)
+        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=_own(a, dim), keepdims=keepdim)
     )
 
     @_function.samples
@@ -375,13 +456,16 @@ class ReturnType(tuple[Tensor, Tensor]):
     indices: Tensor = property(lambda self: self[1])  # pyright: ignore[reportAssignmentType]
 
 
-def _along_numpy(index: Any) -> Any:
+def _along_numpy(index: Any, value: np.ufunc) -> Any:
+    """Return the rule from NumPy's index function and the reduction that gives the same elements."""
+
     def rule(a: Any, dim: int, keepdim: bool) -> Any:
         if not a.ndim:
+            if dim not in (0, -1):
+                raise IndexError
             return a.copy(), np.zeros((), np.int64)
-        at = index(a, axis=dim, keepdims=True)
-        values = np.take_along_axis(a, at, dim)
-        return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+        values = value.reduce(a, dim, None, None, keepdim)
+        return row_major(values), row_major(np.asarray(index(a, dim, None, keepdims=keepdim)))
 
     return rule
 
@@ -397,9 +481,10 @@ def _along_spec(name: str) -> Any:
 
 
 @primitive(
-    numpy=_along_numpy(np.argmax),
+    numpy=_along_numpy(np.ndarray.argmax, np.maximum),
     infer=_along_spec("max"),
     outputs=("values", "indices"),
+    fast=Fast("direct", outputs=(None, dtypes.int64)),
     computes=False,
     hidden=True,
     method=False,
@@ -417,9 +502,10 @@ def max_along(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 
 
 @primitive(
-    numpy=_along_numpy(np.argmin),
+    numpy=_along_numpy(np.ndarray.argmin, np.minimum),
     infer=_along_spec("min"),
     outputs=("values", "indices"),
+    fast=Fast("direct", outputs=(None, dtypes.int64)),
     computes=False,
     hidden=True,
     method=False,
@@ -451,11 +537,20 @@ def _along_grad(
     return where(eq(steps, indices), g_values, 0.0)
 
 
+def _along_reference(index: Any) -> Any:
+    def reference(a: Any, dim: int, keepdim: bool) -> Any:
+        if not a.ndim:
+            return a, np.array(0)
+        at = index(a, axis=dim, keepdims=True)
+        values = np.take_along_axis(a, at, dim)
+        return (values, at) if keepdim else (values.squeeze(dim), at.squeeze(dim))
+
+    return reference
+
+
 for _function, _numpy in ((max_along, np.argmax), (min_along, np.argmin)):
     _function.vjp(input=_along_grad)
-    _function.reference(
-        lambda a, dim, keepdim, _numpy=_numpy: _along_numpy(_numpy)(a, dim, keepdim)
-    )
+    _function.reference(_along_reference(_numpy))
 
     @_function.samples
     def _(rng: np.random.Generator) -> Iterator[Call]:
@@ -525,9 +620,7 @@ def _logical_spec(name: str) -> Any:
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.logical_or.reduce(
-        a, axis=_axes(dim) if a.ndim else None, keepdims=keepdim
-    ),
+    numpy=_reducing("any", np.logical_or),
     infer=_logical_spec("any"),
     differentiable=False,
     computes=False,
@@ -545,9 +638,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 @primitive(
-    numpy=lambda a, dim, keepdim: np.logical_and.reduce(
-        a, axis=_axes(dim) if a.ndim else None, keepdims=keepdim
-    ),
+    numpy=_reducing("all", np.logical_and),
     infer=_logical_spec("all"),
     differentiable=False,
     computes=False,
@@ -566,7 +657,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 for _function, _numpy in ((any, np.any), (all, np.all)):
     _function.reference(
-        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=_axes(dim), keepdims=keepdim)
+        lambda a, dim, keepdim, _numpy=_numpy: _numpy(a, axis=_own(a, dim), keepdims=keepdim)
     )
 
     @_function.samples

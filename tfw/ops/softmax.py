@@ -12,6 +12,7 @@ from tfw.errors import DimError, DtypeError
 from tfw.ops.convert import to
 from tfw.ops.elementwise import exp, log, mul, sub
 from tfw.ops.reduce import amax, sum
+from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import softmax as cpu
 from tfw.shapes import Spec, normalize_dim
@@ -47,7 +48,7 @@ def _rule(function: Any) -> Any:
     dtypes=FLOATING,
     hidden=True,
     method=False,
-    fast="unary",
+    fast=Fast("unary"),
     autocast="float32",
     numpy=_rule(cpu.softmax),
 )
@@ -91,7 +92,7 @@ softmax_along.vjp(input=lambda g, y, dim: softmax_grad(g, y, dim))
     dtypes=FLOATING,
     hidden=True,
     method=False,
-    fast="unary",
+    fast=Fast("unary"),
     autocast="float32",
     numpy=_rule(cpu.log_softmax),
 )

@@ -26,6 +26,18 @@ def ones(n: int, dtype: np.dtype[Any]) -> Array:
     return np.ones(n, dtype)
 
 
+@cache
+def column_of_ones(n: int, dtype: np.dtype[Any]) -> Array:
+    """Return a shared column (n, 1) of ones: x.dot(it) sums rows and keeps their axis."""
+    return np.ones((n, 1), dtype)
+
+
+@cache
+def flat_starts(n_rows: int, n_columns: int) -> Array:
+    """Return where each row of an (n_rows, n_columns) array starts in its flat form; do not write to it."""
+    return np.arange(n_rows) * n_columns
+
+
 def row_starts(x: Array) -> Array:
     """Return where each row of a block starts in its flat form."""
     return np.arange(len(x)) * x.shape[1]

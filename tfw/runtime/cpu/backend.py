@@ -10,7 +10,7 @@ import numpy as np
 from tfw import dtypes
 from tfw.runtime.backend import Backend, Kind, Runnable, register
 from tfw.runtime.thread_state import state
-from tfw.shapes import CPU, Shape, Spec, device, is_dense
+from tfw.shapes import CPU, Shape, Spec, contiguous_strides, device, is_dense
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,10 +51,13 @@ class CpuBackend(Backend):
         return kind if payload.flags.c_contiguous else kind.strided
 
     def spec(self, payload: Array) -> Spec:
-        size = payload.itemsize
+        size, shape = payload.itemsize, payload.shape
         return Spec(
-            payload.shape,
-            tuple(s // size for s in payload.strides),
+            shape,
+            # NumPy gives empty arrays strides of 0.
+            tuple(s // size for s in payload.strides)
+            if payload.size
+            else contiguous_strides(shape),
             dtypes.BY_NUMPY[payload.dtype],
             CPU,
             payload.__array_interface__["data"][0] % 16 == 0,

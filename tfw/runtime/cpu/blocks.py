@@ -23,7 +23,7 @@ _LARGEST = 1 << 17
 # Smaller ones serve to give two threads some work each.
 _SMALLEST = 1 << 15
 SMALL = 1 << 11
-_COMPUTED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+COMPUTED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 _MAX_KEPT_BYTES = 1 << 22
 
 
@@ -95,7 +95,7 @@ def is_small(*arrays: Array) -> bool:
     """
     if arrays[0].size > SMALL:
         return False
-    return all(x.dtype in _COMPUTED and x.flags.c_contiguous for x in arrays)
+    return all(x.dtype in COMPUTED and x.flags.c_contiguous for x in arrays)
 
 
 def rows_per_block(n_rows: int, n_columns: int) -> int:

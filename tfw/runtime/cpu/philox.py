@@ -15,6 +15,7 @@ Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,8 @@ _HALF = np.uint64(32)
 # thread but do not scale to two, which then wait for the GIL at every pass.
 _CALLS = 1 << 15
 WORDS = 4 * _CALLS
+# Draws of up to this many words are small.
+_SMALL = 1 << 10
 
 
 def philox_rounds(even: Array, odd: Array, key: Array) -> None:
@@ -76,8 +79,34 @@ def _fill(out: Array, seed: int, offset: int, first_call: int, threshold: int | 
     parallel_for(len(out), _CALLS, block)
 
 
+# Small draws are cut from blocks of this many words, which are kept: words depend on nothing but the
+# seed and their number, and a hundred NumPy calls cost the same for 8 words as for thousands.
+_KEPT_WORDS = 1 << 13
+
+
+@lru_cache(maxsize=8)
+def _kept(seed: int, number: int) -> Array:
+    """Return words number * _KEPT_WORDS onwards of the seed's stream; do not write to them."""
+    calls = _KEPT_WORDS // 4
+    out = np.empty((calls, 4), np.uint32)
+    _fill(out, seed, number * calls, 0, None)
+    return out.reshape(-1)
+
+
+def _few(seed: int, first: int, n: int) -> Array | None:
+    """Return n words of the stream from word `first` if one kept block holds them; do not write to them."""
+    number, at = divmod(first, _KEPT_WORDS)
+    if at + n > _KEPT_WORDS:
+        return None
+    return _kept(seed, number)[at : at + n]
+
+
 def bits(seed: int, offset: int, n: int, start: int = 0) -> Array:
     """Random words number start ... start + n - 1 of (seed, offset), uint32 (n,)."""
+    if n <= _SMALL:
+        few = _few(seed, 4 * offset + start, n)
+        if few is not None:
+            return few.copy()
     first, last = start // 4, -(-(start + n) // 4)
     out = np.empty((last - first, 4), np.uint32)
     _fill(out, seed, offset, first, None)
@@ -86,7 +115,12 @@ def bits(seed: int, offset: int, n: int, start: int = 0) -> Array:
 
 def keep_mask(seed: int, offset: int, n: int, p: float, start: int = 0) -> Array:
     """Dropout mask, bool (n,): True with probability 1 - p, where word >= round(p * 2^32)."""
+    threshold = round(math.ldexp(p, 32))
+    if n <= _SMALL and threshold < 1 << 32:
+        few = _few(seed, 4 * offset + start, n)
+        if few is not None:
+            return np.greater_equal(few, np.uint32(threshold))
     first, last = start // 4, -(-(start + n) // 4)
     out = np.empty((last - first, 4), np.bool_)
-    _fill(out, seed, offset, first, round(math.ldexp(p, 32)))
+    _fill(out, seed, offset, first, threshold)
     return out.reshape(-1)[start - 4 * first :][:n]

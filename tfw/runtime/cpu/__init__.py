@@ -1,0 +1,1 @@
+"""The CPU: NumPy payloads, threads, and the numerics that NumPy itself lacks."""
