@@ -10,7 +10,7 @@ import numpy as np
 
 from tfw import dtypes
 from tfw.errors import ArgumentError, ShapeError
-from tfw.ops.creation import as_tensor, tensor
+from tfw.ops.creation import as_tensor, from_numpy, tensor
 from tfw.ops.join import stack
 from tfw.tensor import Tensor
 
@@ -187,7 +187,14 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: CollateMap | None = None) -
                 f"sample 0 has {tuple(expected)}",
                 (tuple(expected), tuple(sample.shape)),
             )
-    return stack(batch)
+    first = batch[0]
+    if first.device.type != "cpu" or any(t.requires_grad for t in batch):
+        return stack(batch)
+    # Samples have no history to record, so the copy itself is all there is to do.
+    arrays = [t.numpy() for t in batch]
+    if any(a.dtype != arrays[0].dtype for a in arrays):
+        return stack(batch)
+    return from_numpy(np.stack(arrays))
 
 
 def _collate_array(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:

@@ -9,6 +9,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Generator
+from copy import copy
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -20,9 +21,9 @@ from tfw.utils.data.transport import Content, Receiver
 from tfw.utils.data.worker import Job, main
 
 # How long workers may take to finish what they are at before they are ended by force.
-GRACE_S = 5.0
-# The same after another worker died.
-_GRACE_AFTER_DEATH_S = 0.5
+GRACE_S = 2.0
+# The same after one died or the timeout passed.
+_GRACE_AFTER_FAILURE_S = 0.5
 # A dead worker shows as a closed connection. Should another process hold that open, we look anyway.
 _WATCH_S = 1.0
 
@@ -128,7 +129,7 @@ class Pool:
         try:
             self._workers[worker].send(message)
         except OSError:
-            self._fail(worker)
+            self._fail(self._death(worker))
 
     def receive(self) -> tuple[int, Content]:
         """Wait for an answer of the current pass: the task's number and what the worker made.
@@ -146,59 +147,66 @@ class Pool:
                 try:
                     (epoch, number), content = self._workers[worker].receiver.receive()
                 except (EOFError, OSError):
-                    self._fail(worker)
+                    self._fail(self._death(worker))
                 if epoch == self.epoch:
                     return number, content
             if not ready:
                 self._look()
                 if remaining_s <= 0:
-                    raise LoaderError(
-                        f"no batch came within {self._timeout_s} s",
-                        op="DataLoader",
-                        argument="timeout",
-                        value=self._timeout_s,
-                        remedy="raise timeout, or find what keeps the dataset",
+                    self._fail(
+                        LoaderError(
+                            f"no batch came within {self._timeout_s} s",
+                            op="DataLoader",
+                            argument="timeout",
+                            value=self._timeout_s,
+                            remedy="raise timeout, or find what keeps the dataset",
+                        )
                     )
 
     def _look(self) -> None:
         for i, worker in enumerate(self._workers):
             if worker.process.exitcode is not None and not worker.connection.poll():
-                self._fail(i)
+                self._fail(self._death(i))
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            # A copy: the traceback of the one that is kept would keep all frames that it passed.
+            raise copy(self._failure)
 
-    def _fail(self, worker: int) -> NoReturn:
-        """End the pool because a worker died, and raise what is known of its death."""
+    def _fail(self, error: LoaderError) -> NoReturn:
+        """End the pool and raise the error, now and whenever the pool is used again."""
+        self._failure = error
+        _close(self._workers, os.getpid(), _GRACE_AFTER_FAILURE_S)
+        raise copy(error) from None
+
+    def _death(self, worker: int) -> LoaderError:
+        """Return the error that tells what is known of a worker's death."""
         process = self._workers[worker].process
         process.join(_WATCH_S)
         code = process.exitcode
-        remedy = ""
+        remedy = "run with num_workers=0 to see the dataset fail in this process"
         if code is None:
             how = "closed its connection"
-        elif code < 0:
+        elif code >= 0:
+            how = f"exited with code {code}"
+        else:
             how = f"was killed by {_signal_name(-code)}"
             if -code == signal.SIGKILL:
                 remedy = (
                     "the system kills processes when memory runs out: use fewer workers, a smaller "
                     "prefetch_factor or smaller batches"
                 )
-        else:
-            how = f"exited with code {code}"
-        self._failure = LoaderError(
+        return LoaderError(
             f"worker {worker} (pid {process.pid}) {how}",
             op="DataLoader",
             argument="num_workers",
             value=code,
-            remedy=remedy or "run with num_workers=0 to see the dataset fail in this process",
+            remedy=remedy,
         )
-        _close(self._workers, os.getpid(), _GRACE_AFTER_DEATH_S)
-        raise self._failure from None
 
     @property
     def failed(self) -> bool:
-        """Whether a worker died, and with it the pool."""
+        """Whether the pool has ended with an error."""
         return self._failure is not None
 
 

@@ -98,13 +98,18 @@ class Failure:
         where = f"in DataLoader worker {self.worker_id} (pid {self.pid})"
         try:
             error = pickle.loads(self.pickled)
+            error.add_note(f"raised {where}")
         except Exception:
+            error = None
+        # StopIteration would end the loop as if there were no more data.
+        if error is None or isinstance(error, StopIteration):
             error = LoaderError(f"{self.name} {where}", op="DataLoader", value=self.name)
-        if isinstance(error, StopIteration):
-            # Raised here it would end the loop as if there were no more data.
-            error = LoaderError(f"StopIteration {where}", op="DataLoader", value=self.name)
-        error.add_note(f"raised {where}")
-        raise error from WorkerTraceback(self.text)
+        try:
+            raise error from WorkerTraceback(self.text)
+        finally:
+            # The error's traceback holds this frame: without this they would hold each other, and
+            # the loader's workers with them, until the garbage collector comes by.
+            del error
 
 
 def _pack(error: Exception, worker_id: int) -> Failure:
