@@ -231,7 +231,12 @@ def _writable(path: Path) -> bool:
     # What does not exist yet can be made if the nearest directory above it can be written.
     while not path.exists() and path != path.parent:
         path = path.parent
-    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    # Permission bits do not tell of read-only mounts and the like, so try it.
+    try:
+        with tempfile.TemporaryDirectory(dir=path, prefix="tfw-doctor-"):
+            return True
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> str:
