@@ -1,5 +1,8 @@
 """tfw: a deep-learning framework with PyTorch's names, whose GPU compute is Triton kernels."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tfw import autograd as autograd
 from tfw.autograd.modes import enable_grad as enable_grad
 from tfw.autograd.modes import inference_mode as inference_mode
@@ -145,6 +148,8 @@ from tfw.ops.softmax import softmax as softmax
 from tfw.ops.sort import argsort as argsort
 from tfw.ops.sort import sort as sort
 from tfw.ops.sort import topk as topk
+from tfw.registry import op as op
+from tfw.registry import primitive as primitive
 from tfw.runtime.cpu.threads import get_num_threads as get_num_threads
 from tfw.runtime.cpu.threads import set_num_threads as set_num_threads
 from tfw.shapes import Size as Size
@@ -153,3 +158,35 @@ from tfw.tensor import Tensor as Tensor
 from tfw.tensor import is_tensor as is_tensor
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tfw import nn as nn
+    from tfw import optim as optim
+    from tfw import utils as utils
+    from tfw.serialization import load as load
+    from tfw.serialization import save as save
+
+# Loaded when first used, since a script needs only some of them: module, or (module, name) to take from it.
+_LATER = {
+    "nn": "tfw.nn",
+    "optim": "tfw.optim",
+    "utils": "tfw.utils",
+    "load": ("tfw.serialization", "load"),
+    "save": ("tfw.serialization", "save"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    where = _LATER.get(name)
+    if where is None:
+        raise AttributeError(f"module 'tfw' has no attribute {name!r}")
+    if isinstance(where, str):
+        value = importlib.import_module(where)
+    else:
+        value = getattr(importlib.import_module(where[0]), where[1])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *_LATER})

@@ -23,7 +23,7 @@ from tfw.errors import (
     ShapeError,
     TfwError,
 )
-from tfw.graph import LEAF, Edge, Output, Saved, View, cell_of, edge_of
+from tfw.graph import LEAF, Edge, Node, Output, Saved, View, cell_of, edge_of
 from tfw.recording import OpNode, plan_of, record
 from tfw.runtime import backend as backends
 from tfw.runtime.backend import Backend, Kind, Payload
@@ -534,6 +534,7 @@ def set_history(target: Tensor, edge: Edge | None) -> None:
 
     node = target._node
     if node.__class__ is not View:
+        _move_retained(node, edge)
         target._node = edge
         return
     parent: Tensor = node.parent
@@ -545,6 +546,16 @@ def set_history(target: Tensor, edge: Edge | None) -> None:
     set_history(parent, out._node)
     # The view finds its edge by replay from the parent, whose hooks then see its gradient.
     target._node = node._replace(node=None)
+
+
+def _move_retained(before: Any, after: Edge | None) -> None:
+    """Let `retain_grad` follow a tensor to its new value: it asks for the final value's gradient."""
+    old, index = (before.node, before.index) if isinstance(before, Output) else (before, 0)
+    if not isinstance(old, Node) or not old._retained or index not in old._retained:
+        return
+    new, at = (after.node, after.index) if isinstance(after, Output) else (after, 0)
+    if isinstance(new, Node):
+        new.retain(at, old._retained.pop(index))
 
 
 def dispatch_out(op: Op, args: tuple[Any, ...], out: Any) -> Tensor:

@@ -169,6 +169,13 @@ class Node:
         self.watched = True
         return Handle(self._prehooks, hook)
 
+    def retain(self, index: int, tensor: weakref.ref[Tensor]) -> None:
+        """Give a tensor the gradient of output `index` as its `.grad`."""
+        if self._retained is None:
+            self._retained = {}
+        self._retained[index] = tensor
+        self.watched = True
+
     def __repr__(self) -> str:
         return f"<{self.name()}>"
 

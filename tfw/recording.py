@@ -331,6 +331,8 @@ def record_unary(op: Differentiable, out: Tensor, x: Tensor, attrs: tuple[Any, .
         if edge is None:
             return
     plan = op.plans.get(1) or plan_of(op, 1)
+    if not plan.calls:
+        return
     out._node = node = _node(plan, (edge,), attrs)
     node.saved = plan.keep((x,), (out,))
 
@@ -355,6 +357,8 @@ def record_binary(
             return
         broadcast = op.broadcasts and x._a.shape != y._a.shape
     plan = op.plans.get(mask) or plan_of(op, mask)
+    if not plan.calls:
+        return
     out._node = node = _node(plan, (edge_x, edge_y), attrs)
     node.saved = plan.keep((x, y), (out,))
     if broadcast:

@@ -347,10 +347,7 @@ class Tensor:
         if edge is self:
             return
         node, index = (edge.node, edge.index) if isinstance(edge, Output) else (edge, 0)
-        if node._retained is None:
-            node._retained = {}
-        node.watched = True
-        node._retained[index] = weakref.ref(self)
+        node.retain(index, weakref.ref(self))
 
     @property
     def retains_grad(self) -> bool:

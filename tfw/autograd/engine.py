@@ -281,6 +281,8 @@ class Walk:
                 results = node.apply(grads)
             else:
                 results = self._step(node, grads)
+                if results is None:
+                    continue
             if not keep:
                 node.release()
             for edge, g in zip(node.edges, results, strict=True):
@@ -298,23 +300,33 @@ class Walk:
         # Nothing but the leaves may hold the gradients now: see `_owned`.
         node = grads = results = edge = g = held = None
         leaves, self._leaves = self._leaves, {}
-        while leaves:
-            _, (leaf, g) = leaves.popitem()
+        for key in list(leaves):
+            leaf, g = leaves.pop(key)
             self._deliver(leaf, g)
             del g
 
-    def _step(self, node: Node, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        """Run a node with all that may be attached to it."""
-        if node._tensor_hooks is not None or node._prehooks is not None:
+    def _step(self, node: Node, grads: list[Tensor | None]) -> Sequence[Tensor | None] | None:
+        """Run a node with all that may be attached to it; None if no target lies behind it.
+
+        The order is PyTorch's: hooks of its outputs, `.grad` of retained ones, what `grad` collects,
+        hooks before the node, the node, hooks after it.
+        """
+        if node._tensor_hooks is not None:
             self._shared = True
-            grads = _run_prehooks(node, grads)
+            for index, hooks in node._tensor_hooks.items():
+                g = grads[index]
+                if g is not None:
+                    grads[index] = _run_tensor_hooks(hooks, g)
         if node._retained is not None:
             for index, reference in node._retained.items():
                 tensor, g = reference(), grads[index]
                 if tensor is not None and g is not None:
-                    tensor._grad = g if state.grad_enabled else g.detach()
+                    _accumulate(tensor, g, True)
         if self._wanted is not None and not self._collect(node, grads):
-            return (None,) * len(node.edges)
+            return None
+        if node._prehooks is not None:
+            self._shared = True
+            grads = _run_prehooks(node, grads)
         try:
             results: Sequence[Tensor | None] = node.apply(grads)
         except Exception as error:
@@ -428,16 +440,11 @@ def _owned(g: Tensor) -> bool:
 
 
 def _run_prehooks(node: Node, grads: list[Tensor | None]) -> list[Tensor | None]:
-    if node._tensor_hooks is not None:
-        for index, hooks in node._tensor_hooks.items():
-            g = grads[index]
-            if g is not None:
-                grads[index] = _run_tensor_hooks(hooks, g)
-    if node._prehooks is not None:
-        for hook in list(node._prehooks.values()):
-            replaced = hook(tuple(grads))
-            if replaced is not None:
-                grads = [replaced] if isinstance(replaced, Tensor) else list(replaced)
+    assert node._prehooks is not None
+    for hook in list(node._prehooks.values()):
+        replaced = hook(tuple(grads))
+        if replaced is not None:
+            grads = [replaced] if isinstance(replaced, Tensor) else list(replaced)
     return grads
 
 

@@ -6,9 +6,21 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfw.dispatch import count_change, set_history
+from tfw.dispatch import check_writable, count_change, set_history
 from tfw.errors import ArgumentError, AutogradError, ShapeError
-from tfw.graph import Edge, Node, Output, Saved, View, check_version, edge_of, freed, save, start
+from tfw.graph import (
+    Edge,
+    Node,
+    Output,
+    Saved,
+    View,
+    cell_of,
+    check_version,
+    edge_of,
+    freed,
+    save,
+    start,
+)
 from tfw.ops.creation import zeros
 from tfw.ops.reduce import sum_to_size
 from tfw.runtime.thread_state import state
@@ -116,10 +128,11 @@ class FunctionNode(Node):
             if shape is None:
                 continue
             if g is not None and not isinstance(g, Tensor):
-                raise ArgumentError(
+                raise AutogradError(
                     f"backward returned a {type(g).__name__} for argument {i}",
                     op=self.name(),
                     argument="backward",
+                    rule="one gradient (or None) per argument of forward",
                 )
             if g is not None and g._a.shape != shape:
                 try:
@@ -155,9 +168,23 @@ class Function:
         y = Double.apply(x)
     """
 
-    forward: Callable[..., Any]
-    backward: Callable[..., Any]
     setup_context: Callable[..., Any] | None = None
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        """Compute the outputs; a subclass must say how."""
+        raise NotImplementedError("a Function must define the static method forward")
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Any) -> Any:
+        """Return the gradients of forward's arguments; `vjp` is another name for it."""
+        raise NotImplementedError("a Function must define the static method backward (or vjp)")
+
+    vjp = backward
+
+    def __init_subclass__(cls) -> None:
+        if "vjp" in cls.__dict__ and "backward" not in cls.__dict__:
+            cls.backward = cls.vjp
 
     def __init__(self) -> None:
         raise ArgumentError(
@@ -184,6 +211,8 @@ class Function:
             state.grad_enabled = before
         outputs: tuple[Any, ...] = output if isinstance(output, tuple) else (output,)
         for dirty in ctx._dirty:
+            if tracked:
+                check_writable(cls.__name__, dirty, ())
             count_change(dirty)
         if tracked:
             outputs = _attach(cls, ctx, args, edges, outputs)
@@ -253,7 +282,8 @@ def _attach(
             continue
         positions[id(out)] = index
         dirty = any(out is d for d in ctx._dirty)
-        if not dirty and any(out is a for a in args):
+        source = None if dirty else _source_of(out, args)
+        if any(out is a for a in args) and not dirty:
             # forward returned an input as it is: the output is a view of it, not the input itself.
             out = _alias(out)
         edge: Edge = node if node.n_outputs == 1 else Output(node, index)
@@ -261,7 +291,11 @@ def _attach(
         if dirty and isinstance(out._node, View):
             set_history(out, edge)
         elif not frozen and out._kind.dtype.category >= 2:
-            out._node = edge
+            out._node = (
+                edge
+                if source is None
+                else View(source, _FunctionView(cls), (), index, cell_of(out)[0], edge, True)
+            )
         result.append(out)
         index += 1
     ctx._saved = [
@@ -272,7 +306,34 @@ def _attach(
     return tuple(result)
 
 
+class _FunctionView:
+    """Stands for the view op of an output that shows memory of an input.
+
+    What forward did cannot be replayed on the input's new history, so changing either in place is refused.
+    """
+
+    views = True
+
+    def __init__(self, function: type[Function]) -> None:
+        self.name = function.__name__
+
+    def replay(self, view: View, edge: Edge) -> Edge:
+        raise AutogradError(
+            f"output {view.index} is a view of an input, whose memory was modified in place since",
+            op=self.name,
+            remedy="clone() the output",
+        )
+
+
+def _source_of(out: Tensor, args: tuple[Any, ...]) -> Tensor | None:
+    """Return the argument whose memory an output shows, or None."""
+    for a in args:
+        if isinstance(a, Tensor) and (out is a or (a._cell is not None and a._cell is out._cell)):
+            return a
+    return None
+
+
 def _alias(tensor: Tensor) -> Tensor:
     alias = new_tensor(tensor._a, tensor._kind)
-    alias._cell = tensor._cell
+    alias._cell = cell_of(tensor)
     return alias

@@ -97,8 +97,7 @@ def trunc_normal_(
         )
     spread = std * math.sqrt(2.0)
     limit = 1.0 - 2.0**-23
-    low = max(math.erf((a - mean) / spread), -limit)
-    high = min(math.erf((b - mean) / spread), limit)
+    low, high = (min(max(math.erf((bound - mean) / spread), -limit), limit) for bound in (a, b))
     with no_grad():
         # Half types have too few digits near 1: draw in float32.
         u = empty_like(tensor, dtype=accumulation(tensor.dtype))

@@ -338,7 +338,7 @@ def _write(module: Members, name: str, tensor: Tensor, value: Tensor, assign: bo
 
     def copy(source: Tensor = value) -> None:
         with no_grad():
-            tensor.copy_(source)
+            tensor.copy_(source.to(device=tensor.device))
 
     def remember() -> Callable[[], object]:
         before = tensor.detach().clone()

@@ -10,8 +10,8 @@ import numpy as np
 
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, ValueRangeError
-from tfw.ops.elementwise import add, exp, mul, sub, tanh, unary
 from tfw.fastpath import Fast
+from tfw.ops.elementwise import add, exp, mul, sub, tanh, unary
 from tfw.registry import Call, Reject, like, op
 from tfw.runtime.cpu import activations as cpu
 from tfw.runtime.cpu import special

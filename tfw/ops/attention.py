@@ -11,7 +11,8 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, ShapeError, ValueRangeError
-from tfw.ops.convert import to
+from tfw.ops import philox_reference
+from tfw.ops.convert import contiguous, to
 from tfw.ops.creation import arange
 from tfw.ops.elementwise import add, eq, exp, ge, log, mul, sub, where
 from tfw.ops.matmul import matmul
@@ -22,6 +23,13 @@ from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import attention as cpu
 from tfw.shapes import Spec, broadcast_shapes, contiguous_strides
 from tfw.tensor import Tensor
+
+
+def _stored(x: Spec) -> Spec:
+    """Return x's Spec with heads side by side in memory, as (B, L, H, E)."""
+    b, h, n, width = x.shape
+    s = contiguous_strides((b, n, h, width))
+    return x._replace(strides=(s[0], s[2], s[1], s[3]))
 
 
 def _spec(
@@ -85,15 +93,8 @@ def _spec(
                 value=mask.shape,
             )
     b, h, n = query.shape[:3]
-    stored = contiguous_strides(
-        (b, n, h, value.shape[3])
-    )  # heads side by side, as the next layer reads them
-    out = Spec(
-        (b, h, n, value.shape[3]),
-        (stored[0], stored[2], stored[1], stored[3]),
-        query.dtype,
-        query.device,
-    )
+    # Heads lie side by side, as the next layer reads them.
+    out = _stored(fresh(query, (b, h, n, value.shape[3])))
     return out, fresh(query, (b, h, n), dtypes.accumulation(query.dtype))
 
 
@@ -142,7 +143,12 @@ def attention_stats(
     if dropout_p:
         weights = dropout_at(weights, dropout_p, seed, offset)
     out = matmul(weights, to(value, weights.dtype))
-    return to(transpose(transpose(out, 1, 2).contiguous(), 1, 2), query.dtype), lse
+    return _side_by_side(to(out, query.dtype)), lse
+
+
+def _side_by_side(x: Tensor) -> Tensor:
+    """Return (B, H, L, E) in memory as (B, L, H, E)."""
+    return transpose(contiguous(transpose(x, 1, 2)), 1, 2)
 
 
 def _scores(
@@ -168,30 +174,60 @@ def _rule(
     return cpu.AttentionRule(mask, is_causal, scale, p, seed, offset)
 
 
-@attention_stats.numpy
-def _(q: Any, k: Any, v: Any, mask: Any, *attrs: Any) -> Any:
+def _fit(q: Any, k: Any, v: Any, mask: Any) -> bool:
+    """Return whether arrays are what `_spec` takes."""
     if not (q.ndim == k.ndim == v.ndim == 4 and q.shape[:2] == k.shape[:2] == v.shape[:2]):
-        raise ValueError
+        return False
     if not (
         q.dtype == k.dtype == v.dtype and q.shape[3] == k.shape[3] and k.shape[2] == v.shape[2]
     ):
-        raise ValueError
-    if mask is not None and (
-        mask.dtype not in (q.dtype, np.bool_)
-        or mask.ndim > 4
-        or np.broadcast_shapes(mask.shape, (*q.shape[:3], k.shape[2])) != (*q.shape[:3], k.shape[2])
-    ):
+        return False
+    scores = (*q.shape[:3], k.shape[2])
+    return mask is None or (
+        mask.dtype in (q.dtype, np.bool_)
+        and mask.ndim <= 4
+        and np.broadcast_shapes(mask.shape, scores) == scores
+    )
+
+
+@attention_stats.numpy
+def _(q: Any, k: Any, v: Any, mask: Any, *attrs: Any) -> Any:
+    if not _fit(q, k, v, mask):
         raise ValueError
     return cpu.attention(q, k, v, _rule(mask, *attrs))
 
 
-@op(outputs=("grad_query", "grad_key", "grad_value", "grad_mask"), **_SLOTS)
+def _grad_spec(
+    grad: Spec,
+    query: Spec,
+    key: Spec,
+    value: Spec,
+    y: Spec,
+    lse: Spec,
+    mask: Spec | None,
+    *attrs: Any,
+) -> tuple[Spec, ...]:
+    out, stat = _spec(query, key, value, mask, *attrs[:-1])
+    for name, x, wanted in (("grad", grad, out), ("y", y, out), ("lse", lse, stat)):
+        if x.shape != wanted.shape:
+            raise ShapeError(
+                f"{name} has shape {x.shape}",
+                op="attention_grad",
+                argument=name,
+                value=x.shape,
+                rule=str(wanted.shape),
+            )
+    shape = mask.shape if mask is not None and attrs[-1] else ()
+    return (*map(_stored, (query, key, value)), fresh(query, shape))
+
+
+@op(infer=_grad_spec, outputs=("grad_query", "grad_key", "grad_value", "grad_mask"), **_SLOTS)
 def attention_grad(
     grad: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    out: Tensor,
+    y: Tensor,
     lse: Tensor,
     attn_mask: Tensor | None,
     is_causal: bool,
@@ -204,9 +240,9 @@ def attention_grad(
     """Gradients of attention's query, key, value and added mask (a 0-d zero unless needs_mask).
 
     With P = exp(scores - lse) and D its dropout: dv = D^T grad, ds = P * (dropout(grad v^T) -
-    sum(grad * out)), dq = scale ds k, dk = scale ds^T q.
+    sum(grad * y)), dq = scale ds k, dk = scale ds^T q.
 
-    Shapes: grad and out (B, H, L, Ev), others as attention_stats.
+    Shapes: grad and y (B, H, L, Ev), others as attention_stats.
     Dtypes: floating.
     Errors: none beyond those of its ops.
     Source: Dao et al. 2022, FlashAttention, arXiv:2205.14135.
@@ -219,15 +255,15 @@ def attention_grad(
     gp = matmul(g, transpose(v, -2, -1))
     if dropout_p:
         gp = dropout_at(gp, dropout_p, seed, offset)
-    ds = mul(p, sub(gp, sum(mul(g, to(out, wide)), -1, True)))
+    ds = mul(p, sub(gp, sum(mul(g, to(y, wide)), -1, True)))
     d = query.dtype
     gm = sum(ds[:0])
     if needs_mask and attn_mask is not None:
         gm = to(sum_to_size(ds, attn_mask._a.shape), d)
     return (
-        to(mul(matmul(ds, k), scale), d),
-        to(mul(matmul(transpose(ds, -2, -1), q), scale), d),
-        to(matmul(transpose(dropped, -2, -1), g), d),
+        _side_by_side(to(mul(matmul(ds, k), scale), d)),
+        _side_by_side(to(mul(matmul(transpose(ds, -2, -1), q), scale), d)),
+        _side_by_side(to(matmul(transpose(dropped, -2, -1), g), d)),
         to(gm, d),
     )
 
@@ -256,6 +292,12 @@ def _(
     offset: int,
     needs_mask: bool,
 ) -> Any:
+    if not (
+        _fit(q, k, v, mask)
+        and g.shape == out.shape == (*q.shape[:3], v.shape[3])
+        and lse.shape == q.shape[:3]
+    ):
+        raise ValueError
     rule = _rule(mask, is_causal, scale, p, seed, offset)
     gq, gk, gv, gm = cpu.attention_grad(g, q, k, v, out, lse, rule, needs_mask)
     return gq, gk, gv, np.zeros((), q.dtype) if gm is None else gm.astype(q.dtype, copy=False)
@@ -407,10 +449,14 @@ def _reference(
     if is_causal:
         s = np.where(np.tri(s.shape[2], s.shape[3], dtype=bool), s, -np.inf)
     with np.errstate(all="ignore"):
-        e = np.exp(s - np.where(np.isfinite(s.max(-1)), s.max(-1), 0)[..., None])
+        top = s.max(-1, keepdims=True, initial=-np.inf)
+        top = np.where(top == -np.inf, 0, top)
+        e = np.exp(s - top)
         total = e.sum(-1, keepdims=True)
-        w = np.where(total > 0, e / total, 0)
-        lse = np.log(np.exp(s).sum(-1))
+        w = np.where(total == 0, 0, e / total)
+        lse = (np.log(total) + top)[..., 0]
+    if p:
+        w = w * philox_reference.kept(w.size, p, seed, offset).reshape(w.shape) / (1 - p)
     return np.einsum("bhls,bhsd->bhld", w, v), lse
 
 
@@ -427,6 +473,7 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
     mask = draw((2, 1, 3, 5)) > 0
     mask[0, 0, 1] = False
     yield Call(q, k, v, mask, False, 0.5, 0.0, 0, 0)
+    yield Call(q, k, v, None, True, 0.5, 0.25, 7, 3)
 
 
 @attention_stats.rejects
@@ -440,3 +487,64 @@ def _() -> Iterator[Reject]:
         DtypeError,
         argument="attn_mask",
     )
+
+
+@attention_grad.reference
+def _(
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    y: Any,
+    lse: Any,
+    mask: Any,
+    is_causal: bool,
+    scale: float,
+    p: float,
+    seed: int,
+    offset: int,
+    needs_mask: bool,
+) -> Any:
+    s = np.einsum("bhld,bhsd->bhls", q, k) * scale
+    if mask is not None:
+        s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask
+    if is_causal:
+        s = np.where(np.tri(s.shape[2], s.shape[3], dtype=bool), s, -np.inf)
+    w = np.exp(s - np.where(lse == -np.inf, np.inf, lse)[..., None])
+    kept = np.ones(w.shape)
+    if p:
+        kept = philox_reference.kept(w.size, p, seed, offset).reshape(w.shape) / (1 - p)
+    slope = w * (kept * np.einsum("bhld,bhsd->bhls", g, v) - (g * y).sum(-1, keepdims=True))
+    slope_of_mask = np.zeros(())
+    if needs_mask:
+        lead = slope.ndim - mask.ndim
+        once = tuple(i for i, n in enumerate(mask.shape, lead) if n == 1)
+        slope_of_mask = slope.sum(once, keepdims=True).sum(tuple(range(lead)))
+    return (
+        np.einsum("bhls,bhsd->bhld", slope, k) * scale,
+        np.einsum("bhls,bhld->bhsd", slope, q) * scale,
+        np.einsum("bhls,bhld->bhsd", w * kept, g),
+        slope_of_mask,
+    )
+
+
+@attention_grad.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    draw = rng.standard_normal
+    q, k, v = draw((2, 2, 5, 4)), draw((2, 2, 3, 4)), draw((2, 2, 3, 6))
+    masks = (None, draw((1, 3)), draw((2, 1, 5, 3)) > -1)
+    for mask, is_causal, p in (
+        *((None, False, 0.0), (None, True, 0.25)),
+        *((masks[1], False, 0.0), (masks[2], False, 0.0)),
+    ):
+        y, lse = _reference(q, k, v, mask, is_causal, 0.5, p, 7, 3)
+        needs_mask = mask is not None and mask.dtype != np.bool_
+        g = draw(y.shape)
+        yield Call(g, q, k, v, y, lse, mask, is_causal, 0.5, p, 7, 3, needs_mask)
+
+
+@attention_grad.rejects
+def _() -> Iterator[Reject]:
+    q, lse = np.ones((1, 1, 2, 3)), np.ones((1, 1, 2))
+    rest = (None, False, 1.0, 0.0, 0, 0, False)
+    yield Reject(Call(q, q.astype(int), q, q, q, lse, *rest), DtypeError, argument="query")

@@ -106,13 +106,20 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
         yield Call(rng.standard_normal((3, 4)) * 10, d)
 
 
+@to_dtype.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a", dtypes.float64), ArgumentError, argument="input")
+
+
 def _to_device(backend: Any, x: Any, device: device) -> Any:
     target = backends.for_device(device)
     if target.device_type == "meta":
-        return target.empty(backend.spec(x)._replace(device=device))
+        spec: Spec = backend.spec(x)
+        strides = elementwise_strides(spec.shape, [spec[:2]])
+        return target.empty(spec._replace(strides=strides, device=device))
     host = backend.to_host(x)
     # The CPU backend's host array is the payload itself: `to` promises a copy.
-    return target.from_host(host.copy() if target is backend else host, device)
+    return target.from_host(host.copy("K") if target is backend else host, device)
 
 
 @primitive(generic=_to_device, hidden=True, method=False, computes=False)
@@ -126,6 +133,19 @@ def to_device(input: Tensor, device: device) -> Tensor:
     Example: `tfw.ones(2).to("meta").device.type == "meta"`
     """
     ...
+
+
+to_device.reference(lambda a, device: a)
+
+
+@to_device.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.standard_normal((3, 4)), backends.device("cpu"))
+
+
+@to_device.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a", backends.device("cpu")), ArgumentError, argument="input")
 
 
 to_device.vjp(input=lambda g, input_spec: to(g, input_spec.kind.device))
@@ -274,6 +294,21 @@ def _copy_grad(g: Tensor, src_spec: Any) -> Tensor:
     return g if g._a.shape == src_spec.shape else OPS["sum_to_size"].function(g, src_spec.shape)
 
 
+copy.reference(lambda x, src: np.broadcast_to(src, x.shape))
+
+
+@copy.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.standard_normal((3, 4)), rng.standard_normal((3, 4)))
+    yield Call(rng.standard_normal((3, 4)), rng.standard_normal(4))
+
+
+@copy.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call(np.ones((2, 3)), np.ones(2)), ShapeError, argument="src", value=(2,))
+    yield Reject(Call(np.ones(3), np.ones((1, 3))), ShapeError, argument="src", value=(1, 3))
+
+
 copy.vjp(input=lambda g: filled_like(g, 0), src=_copy_grad)
 
 
@@ -315,6 +350,11 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
     yield Call(rng.standard_normal((3, 4)), 2.0)
 
 
+@filled_like.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a", 2.0), ArgumentError, argument="input")
+
+
 def _zero_of(backend: Any, x: Any) -> Any:
     result = backend.empty(backend.spec(x)._replace(shape=(), strides=()))
     backend.fill(result, 0)
@@ -332,6 +372,19 @@ def zero_of(input: Tensor) -> Tensor:
     Example: used by gradients.
     """
     ...
+
+
+zero_of.reference(lambda a: np.zeros(()))
+
+
+@zero_of.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call(rng.standard_normal((3, 4)))
+
+
+@zero_of.rejects
+def _() -> Iterator[Reject]:
+    yield Reject(Call("a"), ArgumentError, argument="input")
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:

@@ -21,13 +21,27 @@ _default_device = CPU
 
 
 def set_default_device(device: Any) -> None:
-    """Set the device of tensors made without one."""
+    """Set the device of tensors made without one; None means cpu.
+
+    Shapes: none.
+    Dtypes: none.
+    Errors: RuntimeError for a string that names no device.
+    Source: elementary.
+    Example: `tfw.set_default_device('cpu') is None`
+    """
     global _default_device
     _default_device = CPU if device is None else as_device(device)
 
 
 def get_default_device() -> device:
-    """Return the device of tensors made without one (cpu at the start)."""
+    """Return the device of tensors made without one (cpu at the start).
+
+    Shapes: none.
+    Dtypes: none.
+    Errors: none.
+    Source: elementary.
+    Example: `tfw.get_default_device().type == 'cpu'`
+    """
     return _default_device
 
 

@@ -6,6 +6,7 @@ broadcasting, promotion and the CUDA kernel follow from `pointwise`.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +31,7 @@ _SECTIONS = """{formula}
     Dtypes: {dtypes}.
     Errors: {errors}.
     Source: elementary.
-    Example: `{example}`
+    Example: {example}
     """
 
 
@@ -82,7 +83,7 @@ def unary(
         shapes="the input's",
         dtypes=_FLOAT_ONLY if like else "all but bool",
         errors="TypeError if input is no tensor" + ("" if like else ", RuntimeError for bool"),
-        example=example,
+        example=f"`{example}`" if example else "used by gradients",
     )
     result = Op(
         function,
@@ -158,7 +159,7 @@ def binary(
         )
         + ("; the result is bool" if result else "; the result has the promoted dtype"),
         errors="RuntimeError if the shapes do not broadcast, TypeError if an argument is no tensor or number",
-        example=example,
+        example=f"`{example}`" if example else "used by gradients",
     )
     registered = Op(
         function,
@@ -295,6 +296,20 @@ def _integer_power(a: Any, b: Any) -> Any:
     return np.where(b < 0, reciprocal, np.power(a, np.maximum(b, 0))).astype(b.dtype)
 
 
+def _power_reference(a: Any, b: Any) -> Any:
+    if np.result_type(a, b).kind == "f":
+        return np.power(a, b)
+
+    def power(x: Any, y: Any) -> int:
+        x, y = int(x), int(y)
+        if y < 0:
+            return 0 if x == 0 else int(1 / x) ** (-y % 2 or 2)
+        low = builtins.pow(x, y, 1 << 64)
+        return low - (low >> 63 << 64)
+
+    return np.vectorize(power, otypes=[np.int64])(a, b)
+
+
 def _pow(  # pyright: ignore[reportReturnType]  a primitive has no body
     input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None
 ) -> Tensor: ...
@@ -306,6 +321,7 @@ pow = binary(
     numpy=_power,
     triton="libdevice.pow({input}, {exponent})",
     prototype=_pow,
+    reference=_power_reference,
     taken=NUMERIC,
     draw=_positive,
     fast=False,
@@ -460,13 +476,14 @@ relu = unary(
 
 relu_grad = binary(
     "relu_grad",
-    "Gradient of relu from its result: input where other > 0, else 0.",
+    "Gradient of relu from its result: input where other > 0, else 0; other gets no gradient.",
     numpy=lambda g, y: np.multiply(g, np.greater(y, _ZERO[y.dtype])),
     triton="tl.where({other} > 0, {input}, 0)",
     inplace=False,
     hidden=True,
+    taken=NUMERIC,
     reference=lambda g, y: g * (y > 0),
-    example="used by gradients",
+    example="",
 )
 relu_grad.vjp(input=lambda g, other: relu_grad(g, other))
 

@@ -10,11 +10,11 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, OutOfRangeError, ShapeError, ValueRangeError
+from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.elementwise import eq
 from tfw.ops.mask import masked_fill
 from tfw.ops.movement import unsqueeze
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.runtime.cpu.embedding import embedding_grad as _embedding_grad_numpy
 from tfw.shapes import Spec

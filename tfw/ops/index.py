@@ -11,10 +11,10 @@ from tfw import dtypes
 from tfw.dispatch import dispatch_inplace
 from tfw.dtypes import INTEGERS
 from tfw.errors import ArgumentError, DtypeError, OutOfRangeError, ShapeError, ValueRangeError
+from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.convert import copy, to
 from tfw.ops.movement import Layout, permute, reshape, view_scatter, zeros_of
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, as_int, broadcast_shapes, elementwise_strides
 from tfw.tensor import Tensor

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tfw.errors import ArgumentError, DimError, ShapeError
+from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.movement import split, unsqueeze
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor

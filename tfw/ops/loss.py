@@ -10,13 +10,13 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import FLOATING
 from tfw.errors import ArgumentError, DtypeError, OutOfRangeError, ShapeError, ValueRangeError
+from tfw.fastpath import Fast
 from tfw.ops.convert import to
 from tfw.ops.creation import arange
 from tfw.ops.elementwise import add, div, eq, exp, mul, ne, neg, sub, where
 from tfw.ops.movement import permute, reshape, unsqueeze
 from tfw.ops.reduce import mean, sum
 from tfw.ops.softmax import log_softmax
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op, primitive
 from tfw.runtime.cpu import losses as cpu
 from tfw.runtime.cpu.blocks import COMPUTED, SMALL
@@ -127,7 +127,8 @@ def cross_entropy_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy of rows of logits, with what its gradient needs: logsumexp, and the mean's divisor.
 
-    loss = (1 - s) w[t] (lse - x[t]) + s / C sum(w (lse - x)), 0 where t is ignore_index.
+    loss = (1 - s) w[t] (lse - x[t]) + s / C sum(w (lse - x)), 0 where t is ignore_index; weight gets
+    no gradient.
 
     Shapes: input (N, C), target (N,), weight (C,); loss (N,) or (), lse (N,), total ().
     Dtypes: input floating, target int64; lse and total are float32 for half types.
@@ -325,13 +326,14 @@ def _rows_reference(
 ) -> Any:
     n_classes = x.shape[1]
     w = np.ones(n_classes) if weight is None else weight
-    lse = np.log(np.exp(x).sum(1))
+    top = x.max(1, initial=-np.inf)
+    lse = np.log(np.exp(x - top[:, None]).sum(1)) + top
     losses, total = [], 0.0
     for row, t, z in zip(x, target, lse, strict=True):
         if t == ignore_index:
             losses.append(0.0)
             continue
-        smooth = s / n_classes * (w * (z - row)).sum()
+        smooth = s / max(1, n_classes) * (w * (z - row)).sum()
         losses.append((1 - s) * w[t] * (z - row[t]) + smooth)
         total += w[t]
     loss = np.array(losses)
@@ -390,7 +392,7 @@ def _rows_grad_reference(
     result = np.zeros(x.shape)
     for i, t in enumerate(target):
         if t != ignore_index:
-            aim = s / n_classes * w
+            aim = s / max(1, n_classes) * w
             aim[t] += (1 - s) * w[t]
             result[i] = rows[i] * (aim.sum() * np.exp(x[i] - lse[i]) - aim)
     return result

@@ -10,11 +10,11 @@ import numpy as np
 
 from tfw.dtypes import NUMERIC
 from tfw.errors import ArgumentError, DtypeError, ShapeError
+from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.elementwise import add, mul
 from tfw.ops.movement import reshape, transpose, unsqueeze
 from tfw.ops.reduce import sum, sum_to_size
-from tfw.fastpath import Fast
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
 from tfw.shapes import Shape, Spec, broadcast_shapes
 from tfw.tensor import Tensor

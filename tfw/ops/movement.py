@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tfw.errors import ArgumentError, DimError, LayoutError, ShapeError
-from tfw.graph import Extent
+from tfw.errors import ArgumentError, DimError, LayoutError, OutOfRangeError, ShapeError
 from tfw.fastpath import Fast
+from tfw.graph import Extent
 from tfw.ops.convert import contiguous
 from tfw.registry import OPS, Call, Reject, op, primitive
 from tfw.shapes import (
@@ -24,6 +24,7 @@ from tfw.shapes import (
     as_int,
     as_shape,
     check_view,
+    elementwise_strides,
     expand_strides,
     infer_size,
     normalize_dim,
@@ -522,6 +523,13 @@ def zeros_of(shape: Shape, like: Tensor) -> Tensor:
     return expand(OPS["zero_of"].function(like), shape)
 
 
+split.reference(
+    lambda a, sections, dim: np.split(
+        a, np.cumsum(_sizes("split", a.shape[dim], sections))[:-1], dim
+    )
+)
+
+
 @split.samples
 def _(rng: np.random.Generator) -> Iterator[Call]:
     yield Call(rng.standard_normal((5, 2)), 2)
@@ -562,10 +570,27 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 def _view_scatter(backend: Any, base: Any, src: Any, view_op: Any, attrs: Any, index: int) -> Any:
     spec = backend.spec(base)
-    copy = backend.empty(spec)
+    strides = elementwise_strides(spec.shape, [spec[:2]])
+    copy = backend.empty(spec._replace(strides=strides))
     backend.copy(copy, base)
     layout = view_op.layout(backend.spec(copy), *attrs)
-    backend.copy(backend.view(copy, *(layout if index < 0 else layout[index])), src)
+    if index >= 0:
+        if index >= len(layout):
+            raise OutOfRangeError(
+                f"{view_op.name} gives {len(layout)} views, none is number {index}",
+                op="view_scatter",
+                argument="index",
+                value=index,
+            )
+        layout = layout[index]
+    if backend.spec(src).shape != layout[0]:
+        raise ShapeError(
+            f"src has shape {backend.spec(src).shape}, the view {layout[0]}",
+            op="view_scatter",
+            argument="src",
+            value=backend.spec(src).shape,
+        )
+    backend.copy(backend.view(copy, *layout), src)
     return copy
 
 
@@ -594,6 +619,30 @@ def _view_scatter_grad_src(g: Tensor, view_op: Any, attrs: Any, index: int) -> T
 
 
 view_scatter.vjp(input=_view_scatter_grad_input, src=_view_scatter_grad_src)
+
+
+@view_scatter.reference
+def _(a: Any, src: Any, view_op: Any, attrs: Any, index: int) -> Any:
+    # NumPy's own view of the positions tells where src goes.
+    seen = view_op.reference_rule(np.arange(a.size).reshape(a.shape), *attrs)
+    result = np.array(a).reshape(-1)
+    result[seen if index < 0 else seen[index]] = src
+    return result.reshape(a.shape)
+
+
+@view_scatter.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    draw = rng.standard_normal
+    yield Call(draw((3, 4)), draw((4, 3)), transpose.op, (0, 1), -1)
+    yield Call(draw((5, 2)), draw((2, 2)), split.op, (2, 0), 1)
+
+
+@view_scatter.rejects
+def _() -> Iterator[Reject]:
+    x = np.ones((2, 3))
+    yield Reject(Call(x, x, transpose.op, (0, 2), -1), DimError, argument="dim1", value=2)
+    yield Reject(Call(x, x, transpose.op, (0, 1), -1), ShapeError, argument="src", value=(2, 3))
+    yield Reject(Call(x, x, split.op, (1, 0), 2), OutOfRangeError, argument="index", value=2)
 
 
 # ---- properties and methods of Tensor

@@ -11,10 +11,10 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, ShapeError
-from tfw.ops.convert import to
+from tfw.fastpath import Fast
+from tfw.ops.convert import contiguous, to
 from tfw.ops.elementwise import add, div, mul, sqrt, sub
 from tfw.ops.reduce import mean, sum
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import norm as cpu
 from tfw.shapes import Shape, Spec
@@ -99,15 +99,48 @@ def layer_norm_stats(
     return to(y, input.dtype), m, rstd
 
 
+def _grad_spec(
+    g: Spec, x: Spec, mean: Spec, rstd: Spec, weight: Spec | None, n_dims: int
+) -> tuple[Spec, Spec, Spec]:
+    stat_shape = (*x.shape[: x.ndim - n_dims], *(1,) * n_dims)
+    for name, s, shape in (
+        ("grad", g, x.shape),
+        ("mean", mean, stat_shape),
+        ("rstd", rstd, stat_shape),
+        *((("weight", weight, x.shape[x.ndim - n_dims :]),) if weight is not None else ()),
+    ):
+        if s.shape != shape or n_dims > x.ndim:
+            raise ShapeError(
+                f"{name} has shape {s.shape} for an input of shape {x.shape}",
+                op="layer_norm_grad",
+                argument=name,
+                value=s.shape,
+                rule=str(shape),
+            )
+    parameter = fresh(x, x.shape[x.ndim - n_dims :])
+    return fresh(x, x.shape), parameter, parameter
+
+
+def _grad_rule(g: Any, x: Any, mean: Any, rstd: Any, weight: Any, n_dims: int) -> Any:
+    lead = x.ndim - n_dims
+    if (
+        lead < 0
+        or g.shape != x.shape
+        or not mean.shape == rstd.shape == (*x.shape[:lead], *(1,) * n_dims)
+        or (weight is not None and weight.shape != x.shape[lead:])
+    ):
+        raise ValueError
+    return cpu.layer_norm_grad(g, x, mean, rstd, weight, n_dims)
+
+
 @op(
     outputs=("grad_input", "grad_weight", "grad_bias"),
+    infer=_grad_spec,
     dtypes=FLOATING,
     computes=False,
     hidden=True,
     method=False,
-    numpy=lambda grad, x, mean, rstd, weight, n_dims: cpu.layer_norm_grad(
-        grad, x, mean, rstd, weight, n_dims
-    ),
+    numpy=_grad_rule,
 )
 def layer_norm_grad(
     grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, n_dims: int
@@ -132,7 +165,7 @@ def layer_norm_grad(
     rows = tuple(range(g._a.ndim - n_dims))
     over = mul(g, xhat)
     return (
-        to(mul(rstd, inner), input.dtype),
+        contiguous(to(mul(rstd, inner), input.dtype)),
         to(sum(over, rows) if rows else over, input.dtype),
         to(sum(g, rows) if rows else g, input.dtype),
     )
@@ -237,6 +270,14 @@ def _grad_reference(g: Any, x: Any, m: Any, rstd: Any, weight: Any, n_dims: int)
 
 
 layer_norm_grad.reference(_grad_reference)
+
+
+@layer_norm_grad.rejects
+def _() -> Iterator[Reject]:
+    g, stat = np.ones((2, 3)), np.ones((2, 1))
+    yield Reject(Call(g.astype(int), g, stat, stat, None, 1), DtypeError, argument="grad")
+    yield Reject(Call(g[0], g, stat, stat, None, 1), ShapeError, argument="grad", value=(3,))
+    yield Reject(Call(g, g, stat, stat, np.ones(2), 1), ShapeError, argument="weight")
 
 
 @layer_norm_grad.samples

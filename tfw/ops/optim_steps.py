@@ -49,7 +49,7 @@ def _run(op: Op, lr: Tensor | float, tensors: list[Tensor], attrs: tuple[Any, ..
     if _dispatch.intercept is None and not state.grad_enabled:
         payloads = [t._a for t in tensors]
         rate = lr._a if isinstance(lr, Tensor) else lr
-        on_cpu = all([a.__class__ is np.ndarray for a in payloads])
+        on_cpu = all(a.__class__ is np.ndarray for a in payloads)
         on_cpu = on_cpu and (rate is lr or rate.__class__ is np.ndarray)
         if on_cpu and state.run(op.rules["cpu"], rate, payloads, *attrs) is not NotImplemented:
             return
@@ -57,7 +57,7 @@ def _run(op: Op, lr: Tensor | float, tensors: list[Tensor], attrs: tuple[Any, ..
 
 
 def _read(x: Tensor) -> Tensor:
-    """Return a tensor that is about to be overwritten, widened; a copy where backward may need it."""
+    """Return a tensor soon to be overwritten, widened; a copy where backward may need it."""
     wide = to(x, dtypes.accumulation(x.dtype))
     return clone(wide) if wide is x and state.grad_enabled else wide
 
@@ -137,6 +137,29 @@ def _(
         first=first,
     )
     return ()
+
+
+@sgd_step_.reference
+def _(
+    lr: float,
+    tensors: Any,
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+    weight_decay: float,
+    maximize: bool,
+    first: bool,
+) -> Any:
+    parameters, gradients, *rest = _columns(tensors, 3 if momentum else 2)
+    values, buffers = [], []
+    for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+        step = (-g if maximize else g) + weight_decay * p
+        if momentum:
+            b = step if first else momentum * rest[0][i] + (1 - dampening) * step
+            buffers.append(b)
+            step = step + momentum * b if nesterov else b
+        values.append(p - lr * step)
+    return [*values, *gradients, *buffers]
 
 
 @sgd_step_.samples
@@ -275,6 +298,33 @@ def _(
         maximize=maximize,
     )
     return ()
+
+
+@adam_step_.reference
+def _(
+    lr: float,
+    tensors: Any,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    amsgrad: bool,
+    maximize: bool,
+) -> Any:
+    columns = _columns(tensors, 6 if amsgrad else 5)
+    after: list[list[Any]] = [[] for _ in columns]
+    for p, g, m, v, *largest, t in zip(*columns, strict=True):
+        t = t + 1
+        slope = (-g if maximize else g) + (0 if decoupled else weight_decay) * p
+        m = beta1 * m + (1 - beta1) * slope
+        v = beta2 * v + (1 - beta2) * slope**2
+        top = [np.maximum(largest[0], v)] if amsgrad else []
+        root = np.sqrt((top[0] if amsgrad else v) / (1 - beta2**t)) + eps
+        p = p * (1 - lr * weight_decay if decoupled else 1) - lr * (m / (1 - beta1**t)) / root
+        for column, x in zip(after, (p, g, m, v, *top, t), strict=True):
+            column.append(x)
+    return [x for column in after for x in column]
 
 
 @adam_step_.samples

@@ -18,15 +18,16 @@ from tfw import dtypes
 from tfw.dispatch import count_change
 from tfw.dtypes import FLOATING, dtype
 from tfw.errors import ArgumentError, AutogradError, DtypeError, ShapeError, ValueRangeError
+from tfw.fastpath import Fast
 from tfw.graph import LEAF
+from tfw.ops import philox_reference
 from tfw.ops.convert import as_device, to
 from tfw.ops.creation import host_tensor, place, sizes, tensor
 from tfw.ops.elementwise import mul
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, like, primitive
 from tfw.runtime.cpu import philox, random
 from tfw.runtime.thread_state import state
-from tfw.shapes import Shape, Spec, contiguous, device
+from tfw.shapes import CPU, Shape, Spec, contiguous, device
 from tfw.tensor import Tensor
 
 _DEFAULT_SEED = 67280421310721  # PyTorch's too
@@ -129,22 +130,50 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Seed the default generator from the system's entropy; returns the seed."""
+    """Seed the default generator from the system's entropy; returns the seed.
+
+    Shapes: none.
+    Dtypes: none.
+    Errors: none.
+    Source: elementary.
+    Example: `tfw.seed() == tfw.initial_seed()`
+    """
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """Return the default generator's seed."""
+    """Return the default generator's seed.
+
+    Shapes: none.
+    Dtypes: none.
+    Errors: none.
+    Source: elementary.
+    Example: `tfw.initial_seed() == tfw.default_generator.initial_seed()`
+    """
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """Return the default generator's state, for `set_rng_state`."""
+    """Return the default generator's state, for `set_rng_state`.
+
+    Shapes: (16,).
+    Dtypes: uint8.
+    Errors: none.
+    Source: elementary.
+    Example: `tfw.get_rng_state().shape == (16,)`
+    """
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Continue the default generator from a state that `get_rng_state` gave."""
+    """Continue the default generator from a state that `get_rng_state` gave.
+
+    Shapes: (16,).
+    Dtypes: uint8.
+    Errors: RuntimeError for a tensor that is no such state.
+    Source: elementary.
+    Example: `tfw.set_rng_state(tfw.get_rng_state()) is None`
+    """
     default_generator.set_state(new_state)
 
 
@@ -226,6 +255,39 @@ def integers_at(size: Any, low: int, high: int, seed: int, offset: int, device: 
     Example: used by randint.
     """
     ...
+
+
+uniform_at.reference(
+    lambda size, seed, offset, dtype, device: philox_reference.uniform(
+        math.prod(size), seed, offset, dtype
+    ).reshape(size)
+)
+normal_at.reference(
+    lambda size, seed, offset, dtype, device: philox_reference.normal(
+        math.prod(size), seed, offset, dtype
+    ).reshape(size)
+)
+integers_at.reference(
+    lambda size, low, high, seed, offset, device: philox_reference.integers(
+        math.prod(size), low, high, seed, offset
+    ).reshape(size)
+)
+
+for _function in (uniform_at, normal_at):
+
+    @_function.samples
+    def _(rng: np.random.Generator) -> Iterator[Call]:
+        for d in FLOATING:
+            yield Call((3, 5), 11, 5, d, CPU)
+        yield Call((0, 2), 11, 5, dtypes.float32, CPU)
+        yield Call((), (1 << 64) - 1, (1 << 32) - 1, dtypes.float64, CPU)
+
+
+@integers_at.samples
+def _(rng: np.random.Generator) -> Iterator[Call]:
+    yield Call((3, 5), -3, 4, 11, 5, CPU)
+    yield Call((2, 0), 0, 1, 11, 5, CPU)
+    yield Call((9,), 0, 1 << 32, 7, 1 << 40, CPU)
 
 
 def _draws(op: Any, size: Shape, d: dtype, device: device, generator: Generator | None) -> Tensor:
@@ -558,6 +620,13 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
         return dispatch_inplace(dropout_at.op, (input, p, seed, offset))
     return dropout_at(input, p, seed, offset)
+
+
+dropout_at.reference(
+    lambda x, p, seed, offset: (
+        x * philox_reference.kept(x.size, p, seed, offset).reshape(x.shape) / ((1 - p) or 1)
+    )
+)
 
 
 @dropout_at.samples

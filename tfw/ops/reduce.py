@@ -12,11 +12,11 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import Category, dtype
 from tfw.errors import ArgumentError, DimError, DtypeError, OutOfRangeError, ShapeError
+from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.convert import to
 from tfw.ops.elementwise import div, eq, maximum, minimum, mul, where
 from tfw.ops.movement import expand, reshape, unsqueeze
-from tfw.fastpath import Fast
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
 from tfw.shapes import Shape, Spec, normalize_dim, normalize_dims
 from tfw.tensor import Tensor

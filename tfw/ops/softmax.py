@@ -9,10 +9,10 @@ import numpy as np
 
 from tfw.dtypes import FLOATING
 from tfw.errors import DimError, DtypeError
+from tfw.fastpath import Fast
 from tfw.ops.convert import to
 from tfw.ops.elementwise import exp, log, mul, sub
 from tfw.ops.reduce import amax, sum
-from tfw.fastpath import Fast
 from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import softmax as cpu
 from tfw.shapes import Spec, normalize_dim
@@ -165,7 +165,14 @@ def _softmax_reference(x: Any, dim: int) -> Any:
 
 
 softmax_along.reference(_softmax_reference)
-log_softmax_along.reference(lambda x, dim: np.log(_softmax_reference(x, dim)))
+
+
+def _log_softmax_reference(x: Any, dim: int) -> Any:
+    shifted = x - np.max(x, axis=dim, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))
+
+
+log_softmax_along.reference(_log_softmax_reference)
 softmax_grad.reference(lambda g, y, dim: y * (g - (g * y).sum(dim, keepdims=True)))
 log_softmax_grad.reference(lambda g, y, dim: g - np.exp(y) * g.sum(dim, keepdims=True))
 

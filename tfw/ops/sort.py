@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,8 +137,19 @@ for _function in (topk, sort, argsort):
 
 
 def _reference(a: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    at = np.argsort(-a if largest else a, axis=dim, kind="stable")
-    at = np.take(at, range(k), dim)
+    if not a.ndim:
+        return a, np.array(0)
+    sign = -1 if largest else 1
+
+    def order(row: Any) -> list[int]:
+        # NaN counts as largest; Python's sort is stable.
+        return builtins.sorted(
+            range(len(row)), key=lambda i: (sign * (row[i] != row[i]), sign * row[i].item())
+        )
+
+    moved = np.moveaxis(a, dim, -1)
+    at = np.array([order(row)[:k] for row in moved.reshape(-1, moved.shape[-1])], np.int64)
+    at = np.moveaxis(at.reshape(*moved.shape[:-1], k), -1, dim)
     return np.take_along_axis(a, at, dim), at
 
 

@@ -15,7 +15,7 @@ from tfw.errors import ArgumentError, DtypeError, TfwError, ValueRangeError
 from tfw.graph import Handle
 from tfw.nn.module import clear_grad
 from tfw.ops.creation import tensor
-from tfw.optim.saved import check_state
+from tfw.optim.saved import check_mapping, check_state
 from tfw.tensor import Tensor
 
 Group = dict[str, Any]
@@ -317,6 +317,7 @@ class Optimizer:
 
         Errors: ValueError (OptimizerStateError) if groups or shapes do not fit.
         """
+        check_mapping(type(self).__name__, state_dict)
         state_dict = dict(state_dict)
         for hook in tuple(self._load_pre_hooks.values()):
             replacement = hook(self, state_dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from tfw.errors import StateDictError
 from tfw.tensor import Tensor
@@ -13,13 +13,17 @@ class OptimizerStateError(StateDictError, ValueError):
     """A saved state that does not fit the optimizer; ValueError as in PyTorch."""
 
 
+def check_mapping(op: str, state_dict: Any) -> None:
+    """Raise OptimizerStateError unless a state is a mapping."""
+    if not isinstance(state_dict, Mapping):
+        raise _misfit(op, "state_dict", f"it is a {type(state_dict).__name__}, not a dict")
+
+
 def check_state(
     op: str, groups: list[dict[str, Any]], state_dict: Any, shaped_like_parameter: frozenset[str]
 ) -> None:
     """Raise OptimizerStateError unless a state fits an optimizer's groups and parameters."""
-    if not isinstance(state_dict, Mapping):
-        raise _misfit(op, "state_dict", f"it is a {type(state_dict).__name__}, not a dict")
-    state_dict = cast("Mapping[str, Any]", state_dict)
+    check_mapping(op, state_dict)
     missing = [key for key in ("state", "param_groups") if key not in state_dict]
     if missing:
         raise _misfit(op, missing[0], f"it has no {' and no '.join(map(repr, missing))}")

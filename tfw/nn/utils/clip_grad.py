@@ -32,7 +32,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients by min(1, max_norm / (norm + 1e-6)), in place; return the norm before.
 
-    The norm is that of all gradients together, as if they were one vector. Nothing waits for a GPU
+    The norm is that of the gradients' norms, which is that of one vector of all elements (but for
+    order 0, where it counts the gradients that are not zero). Nothing waits for a GPU
     unless error_if_nonfinite. `foreach` is accepted and changes nothing.
 
     Shapes: any; the result is ().

@@ -16,6 +16,8 @@ _NORMAL_PEAK = 1 / math.sqrt(2 * math.pi)
 # The tanh form's argument is x * (_LINEAR + _CUBIC * x^2).
 _LINEAR = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
+# For x^2 beyond this tanh is 1 or -1 in every dtype.
+_SATURATED = 1e3
 
 
 def gelu(x: Array, approximate: Approximate = "none", out: Array | None = None) -> Array:
@@ -97,6 +99,8 @@ def _gelu_tanh_grad_block(dx: Array, g: Array, x: Array) -> None:
     """With t = tanh(x p(x^2)): g * (1 + t + x (1 - t^2) (p + 2 cubic x^2)) / 2."""
     slope, t = scratch(4, x.shape, x.dtype), scratch(5, x.shape, x.dtype)
     np.multiply(x, x, out=slope)
+    # Where 1 - t is 0 the slope must not overflow: 0 * inf is NaN.
+    np.minimum(slope, _SATURATED, out=slope)
     np.multiply(slope, _CUBIC, out=t)
     np.add(t, _LINEAR, out=t)
     np.multiply(slope, 3 * _CUBIC, out=slope)

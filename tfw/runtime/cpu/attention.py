@@ -80,17 +80,31 @@ class _Block:
             size = (rows.stop - rows.start, n_keys - start)
             bias = _causal_bias(size, rows.start - start + 1, scores.dtype)
             scores[..., start:] += bias
-        mask = self.rule.mask
+        mask = self._mask_part(rows, n_keys)
         if mask is not None:
-            wanted = (*self.group, rows, slice(0, n_keys))
-            mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
-            # Axes of length 1 broadcast below, so that a small mask is converted once.
-            axes = zip(wanted, mask.shape, strict=True)
-            mask = mask[tuple(s if n > 1 else slice(None) for s, n in axes)]
             if mask.dtype == np.bool_:
                 table = np.array([-np.inf, 0.0], scores.dtype)
                 mask = table.take(mask.view(np.uint8))
             np.add(scores, mask, out=scores, casting="unsafe")
+
+    def _mask_part(self, rows: slice, n_keys: int) -> Array | None:
+        """Return the mask for these rows. Axes of length 1 stay, so that a small mask is converted once."""
+        mask = self.rule.mask
+        if mask is None:
+            return None
+        wanted = (*self.group, rows, slice(0, n_keys))
+        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+        axes = zip(wanted, mask.shape, strict=True)
+        return mask[tuple(s if n > 1 else slice(None) for s, n in axes)]
+
+    def hide(self, scores: Array, rows: slice, n_keys: int) -> None:
+        """Write -inf where a key is hidden: what is NaN or inf there stays so if -inf is only added."""
+        if self.rule.causal and n_keys > rows.start:
+            later = np.arange(n_keys) > np.arange(rows.start, rows.stop)[:, None]
+            np.copyto(scores, -np.inf, where=later)
+        mask = self._mask_part(rows, n_keys)
+        if mask is not None and mask.dtype == np.bool_:
+            np.copyto(scores, -np.inf, where=~mask)
 
     def drop(self, weights: Array, rows: slice, n_keys: int) -> None:
         """Zero the weights that dropout drops; their scaling is the caller's."""
@@ -119,6 +133,7 @@ class _Block:
         """Write exp(scores - shift) into weights; return the shifts and the sums over the keys."""
         np.matmul(q[:, :, rows], keys[..., :n_keys], out=weights)
         self.add_bias(weights, rows, n_keys)
+        self.hide(weights, rows, n_keys)
         flat = weights.reshape(-1, n_keys)
         shift = axis_max(flat, -1)
         shift[shift == -np.inf] = 0  # no key at all: the weights stay 0
