@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from harness import docs, gradients, rejected
 from harness.calls import (
-    FLOATS,
     OP_NAMES,
     PATHS,
     Case,
@@ -29,13 +26,13 @@ from harness.calls import (
     reference,
     rng_of,
     samples,
-    taken,
     tensors,
     values_of,
     writes,
 )
+from harness.cases import all_cases
 from harness.compare import comparable, difference, layout_of, same_bits
-from harness.variants import block_variants, extremes, hard_variants
+from harness.variants import block_variants
 
 import tfw
 import tfw.nn
@@ -61,40 +58,6 @@ def report(faults: Iterable[str]) -> None:
     """Fail with all that was found at once."""
     found = list(faults)
     assert not found, f"{len(found)} faults:\n  " + "\n  ".join(found[:20])
-
-
-def base_cases(op: Op) -> Iterator[Case]:
-    """Yield the samples in every dtype that the op takes."""
-    for d in taken(op):
-        for case in samples(op):
-            typed = as_dtype(case, d)._replace(label=f"{d.name}, {case.label}")
-            if d in FLOATS or applies(typed):
-                yield typed
-
-
-@cache
-def all_cases(op: Op) -> list[Case]:
-    """Return all cases of an op, made once."""
-    return list(_all_cases(op))
-
-
-def _all_cases(op: Op) -> Iterator[Case]:
-    """Yield the samples in every dtype; all variants in float32, one rotating variant in other dtypes."""
-    yield from base_cases(op)
-    for k, case in enumerate(samples(op)):
-        variants = hard_variants(as_dtype(case, dtypes.float32))
-        for variant in variants:
-            yield variant._replace(label=f"float32, {case.label}, {variant.label}")
-        for d in taken(op):
-            if d in FLOATS and d is not dtypes.float32 and variants:
-                turn = zlib.crc32(f"{op.name} {d.name} {k}".encode()) % len(variants)
-                variant = as_dtype(variants[turn], d)
-                if applies(variant):
-                    yield variant._replace(label=f"{d.name}, {case.label}, {variant.label}")
-            elif d not in FLOATS:
-                variant = extremes(case, d)
-                if applies(variant):
-                    yield variant._replace(label=f"{case.label}, {variant.label}")
 
 
 # ---- 0: every slot is there

@@ -454,19 +454,22 @@ def check_writable(
             remedy="do it under no_grad(), or on a clone()",
         )
     changed = tracked or any(isinstance(x, Tensor) and edge_of(x) is not None for x in others)
-    if changed and node.__class__ is View:
-        _check_view(name, node)
+    if node.__class__ is View and (changed or not node.tracked):
+        _check_view(name, node, changed)
     return changed
 
 
-def _check_view(name: str, view: View) -> None:
+def _check_view(name: str, view: View, changed: bool) -> None:
+    """Raise where a change of a view could not be recorded in what it is a view of."""
     while True:
-        if not view.tracked:
+        if not view.tracked and (changed or edge_of(view.parent) is not None):
             raise AutogradError(
                 "a view taken under no_grad() is being modified in place with gradients enabled",
                 op=name,
                 remedy="take the view outside no_grad(), or modify it inside",
             )
+        if not changed:
+            return
         if view.op.views:
             raise AutogradError(
                 f"output {view.index} of {view.op.name} is one of several views and cannot be modified in place",

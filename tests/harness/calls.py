@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tfw
+import tfw.ops
 from tfw import dtypes
 from tfw.dispatch import dispatch, intercepting
 from tfw.dtypes import Category, dtype
@@ -262,4 +265,6 @@ def reference(case: Case) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
+for _module in pkgutil.iter_modules(tfw.ops.__path__):
+    importlib.import_module(f"tfw.ops.{_module.name}")
 OP_NAMES = sorted(OPS)

@@ -87,6 +87,7 @@ def _rows(
         reduction == "mean"
         and weight is None
         and not label_smoothing
+        and ignore_index < 0  # then a target to ignore is no class
         and 0 < x.size <= SMALL
         and x.dtype in COMPUTED
     ):

@@ -140,8 +140,9 @@ def read_header(
     """
     length = _exactly(stream, 8, "the header's length")
     (n_header,) = struct.unpack("<Q", length)
-    if n_header > MAX_HEADER_BYTES:
-        raise refuse_load("the file is no checkpoint" + _what_it_is(length), remedy=_REMEDY)
+    kind = _what_it_is(length)
+    if kind or n_header > MAX_HEADER_BYTES:
+        raise refuse_load("the file is no checkpoint" + kind, remedy=_REMEDY)
     if n_file_bytes is not None and 8 + n_header > n_file_bytes:
         raise refuse_load(
             f"the file has {n_file_bytes} bytes, its header {n_header}: it is cut or no checkpoint"

@@ -11,6 +11,9 @@ class SaveError(CheckpointError, OSError):
     Both a RuntimeError, which PyTorch raises here, and an OSError with `errno` and `filename`.
     """
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # OSError's own form would leave out the reason
+
 
 def refuse_load(message: str, *, value: object = None, remedy: str = "") -> CheckpointError:
     """Return the error for a file that cannot be loaded."""
