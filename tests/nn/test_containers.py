@@ -1,5 +1,10 @@
 """Containers: list and dict behaviour, names after changes, repr, errors (PyTorch 2.13's)."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+# pyright: reportUnusedExpression=false
+
 from __future__ import annotations
 
 from collections import OrderedDict

@@ -1,5 +1,9 @@
 """Moving modules to other dtypes and devices."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 from typing import Any

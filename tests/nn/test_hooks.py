@@ -1,5 +1,9 @@
 """Hooks around forward and in backward. Orders and gradients are PyTorch 2.13's."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,9 @@
 """Initialisers: exact where they are exact, bounds and moments where they draw."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import math

@@ -3,6 +3,10 @@
 Constants are torch 2.13's in float64, from the expression beside them, with X, W, B as below.
 """
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import math

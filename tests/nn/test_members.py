@@ -3,6 +3,10 @@
 Orders, names and reprs are PyTorch 2.13's for the same class.
 """
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,9 @@
 """Clipping, total norms, parameters as one vector. Expected values by hand."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import math

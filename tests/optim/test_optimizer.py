@@ -1,5 +1,9 @@
 """Optimizer: groups, checks, state, hooks, closures, copies. Formats are PyTorch 2.13's."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import copy

@@ -1,5 +1,9 @@
 """Learning-rate schedules. Rates are torch 2.13's for the same calls, lr = 0.1, eight steps."""
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

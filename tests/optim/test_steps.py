@@ -4,6 +4,10 @@ P0 = [1, -2]; before step k = 1, 2, 3, 4 the gradient is p * k - 0.5. Results ar
 float64 for the options in the key.
 """
 
+# Wrong calls, fields of errors, and gradients that are there:
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 from __future__ import annotations
 
 import copy

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tfw.errors import AutogradError, TfwError
 from tfw.graph import Edge, Node, Output, View, cell_of, edge_of, start
@@ -88,13 +88,14 @@ class BackwardHooks:
                 stacklevel=5,
             )
             return output
-        outputs: tuple[Any, ...] = (output,) if isinstance(output, Tensor) else output
+        outputs = (output,) if isinstance(output, Tensor) else cast("tuple[Any, ...]", output)
         self._n_outputs = len(outputs)
         node = _Boundary("ModuleOutputBackward", self._on_grad_output)
         passed, self._outputs = _pass_through(node, outputs)
         if isinstance(output, Tensor):
             return passed[0]
-        return output._make(passed) if hasattr(output, "_make") else tuple(passed)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]  a named tuple
+        make: Any = getattr(type(outputs), "_make", tuple)  # a named tuple stays one
+        return make(passed)
 
     def _on_grad_output(self, given: list[Tensor | None]) -> Grads:
         grads = _spread(given, self._outputs, self._n_outputs)
@@ -150,7 +151,7 @@ def _pass_through(node: _Boundary, values: tuple[Any, ...]) -> tuple[list[Any], 
     node.n_outputs = len(indices)
     start(node, tuple(edges))
     for k, i in enumerate(indices):
-        x: Tensor = values[i]
+        x = values[i]
         alias = new_tensor(x._a, x._kind)
         cell = alias._cell = cell_of(x)
         alias._node = View(x, _THROUGH, (), k, cell[0], Output(node, k), True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tfw.errors import TfwError
 from tfw.graph import Handle
@@ -15,6 +15,18 @@ Hook = Callable[..., Any]
 
 class HookError(TfwError, RuntimeError):
     """A hook that returned what it must not."""
+
+
+def check_pair(op: str, what: str, result: object) -> None:
+    """Raise unless a hook returned a tuple of (args, kwargs)."""
+    if not isinstance(result, tuple) or len(cast("tuple[Any, ...]", result)) != 2:
+        raise HookError(
+            f"{what} returned {type(cast(object, result)).__name__}",
+            op=op,
+            argument="hook",
+            value=cast(object, result),
+            rule="None, or a tuple of (args, kwargs)",
+        )
 
 
 class ForwardHook(NamedTuple):
@@ -101,7 +113,9 @@ class _Call:
     """One call of a module that has hooks."""
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.module, self.args, self.kwargs = module, args, kwargs
+        self.module = module
+        self.args: Any = args  # a tuple; what hooks return replaces it
+        self.kwargs: Any = kwargs
         self.output: Any = None
         self.called: set[int] = set()
 
@@ -137,23 +151,15 @@ class _Call:
 
     def _before(self, hook: ForwardHook) -> None:
         """Run one pre-hook and take over the arguments that it returns."""
-        if not hook.with_kwargs:
-            result = hook.function(self.module, self.args)
+        if hook.with_kwargs:
+            result = hook.function(self.module, self.args, self.kwargs)
             if result is not None:
-                self.args = result if isinstance(result, tuple) else (result,)
+                check_pair(type(self.module).__name__, "a forward pre-hook with_kwargs", result)
+                self.args, self.kwargs = result
             return
-        result = hook.function(self.module, self.args, self.kwargs)
-        if result is None:
-            return
-        if not (isinstance(result, tuple) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]  a tuple of anything
-            raise HookError(
-                f"a forward pre-hook with_kwargs returned {type(result).__name__}",  # pyright: ignore[reportUnknownArgumentType]
-                op=type(self.module).__name__,
-                argument="hook",
-                value=result,
-                rule="None, or a tuple of (args, kwargs)",
-            )
-        self.args, self.kwargs = result
+        result = hook.function(self.module, self.args)
+        if result is not None:
+            self.args = result if isinstance(result, tuple) else (result,)
 
     def _after(self, hook: ForwardHook) -> Any:
         if hook.with_kwargs:

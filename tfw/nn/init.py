@@ -145,7 +145,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 def eye_(tensor: Tensor) -> Tensor:
     """Make an (m, n) tensor the identity: 1 on the diagonal, 0 elsewhere. ValueError unless 2-d."""
     _check_ndim("eye_", tensor, (2,))
-    return _write(tensor, np.eye(*tensor.shape))
+    return _write(tensor, np.eye(tensor.shape[0], tensor.shape[1]))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:

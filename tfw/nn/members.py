@@ -199,12 +199,12 @@ class Members:
 
         Errors: AttributeError if there is none or it is no module.
         """
-        found: Any = self
+        found = cast("Any", self)
         for name in target.split(".") if target else ():
             found = self._part(found, name, target)
             if not isinstance(found, Members):
                 raise self._no_such("a module", name, target)
-        return found
+        return cast("Module", found)
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put a module at a dotted path; with strict only where there is one already.

@@ -93,8 +93,8 @@ class Stateful(Members):
         names after `prefix`. Its attribute `_metadata` holds each module's version.
         """
         if destination is None:
-            destination = OrderedDict()
-            destination._metadata = OrderedDict()
+            destination = OrderedDict[str, Any]()
+            destination._metadata = OrderedDict[str, Any]()  # pyright: ignore[reportAttributeAccessIssue]  PyTorch's place for it
         metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = metadata

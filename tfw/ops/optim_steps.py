@@ -63,7 +63,7 @@ def _read(x: Tensor) -> Tensor:
 
 
 def _scalar(lr: Any) -> float:
-    return float(lr.item()) if isinstance(lr, np.ndarray) else float(lr)
+    return float(lr.item() if hasattr(lr, "item") else lr)
 
 
 # ---- SGD
@@ -151,7 +151,8 @@ def _(
     first: bool,
 ) -> Any:
     parameters, gradients, *rest = _columns(tensors, 3 if momentum else 2)
-    values, buffers = [], []
+    values: list[Any] = []
+    buffers: list[Any] = []
     for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
         step = (-g if maximize else g) + weight_decay * p
         if momentum:

@@ -11,8 +11,9 @@ from itertools import chain
 from typing import Any, Final, TypeVar, cast
 
 from tfw.dtypes import float32
-from tfw.errors import ArgumentError, DtypeError, TfwError, ValueRangeError
+from tfw.errors import ArgumentError, DtypeError, ValueRangeError
 from tfw.graph import Handle
+from tfw.nn.hooks import check_pair
 from tfw.nn.module import clear_grad
 from tfw.ops.creation import tensor
 from tfw.optim.saved import check_mapping, check_state
@@ -33,10 +34,6 @@ class _Required:
 required: Final = _Required()
 
 
-class HookError(TfwError, RuntimeError):
-    """A hook that returned what it must not."""
-
-
 def _with_hooks(step: F) -> F:
     """Wrap a `step` so that hooks run around it, once even if it calls an inherited `step`."""
 
@@ -49,17 +46,9 @@ def _with_hooks(step: F) -> F:
         try:
             for hook in tuple(self._step_pre_hooks.values()):
                 result = hook(self, args, kwargs)
-                if result is None:
-                    continue
-                if not (isinstance(result, tuple) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]  a tuple of anything
-                    raise HookError(
-                        f"a step pre-hook returned {type(result).__name__}",  # pyright: ignore[reportUnknownArgumentType]
-                        op=type(self).__name__,
-                        argument="hook",
-                        value=result,
-                        rule="None, or a tuple of (args, kwargs)",
-                    )
-                args, kwargs = result
+                if result is not None:
+                    check_pair(type(self).__name__, "a step pre-hook", result)
+                    args, kwargs = result
             loss = step(self, *args, **kwargs)
             for hook in tuple(self._step_post_hooks.values()):
                 hook(self, args, kwargs)
@@ -154,8 +143,8 @@ class Optimizer:
                 remedy="use a list",
             )
         entries: list[Any] = [params] if isinstance(params, Tensor) else list(params)
-        names = [e[0] for e in entries if isinstance(e, tuple)]
-        parameters = [e[1] if isinstance(e, tuple) else e for e in entries]
+        names: list[Any] = [e[0] for e in entries if isinstance(e, tuple)]
+        parameters: list[Any] = [e[1] if isinstance(e, tuple) else e for e in entries]
         if names and len(names) != len(entries):
             raise self._bad_names("some parameters of the group have no name")
         for p in parameters:

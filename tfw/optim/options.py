@@ -22,7 +22,7 @@ def check_lr(op: str, lr: Any) -> None:
     """Raise ValueError unless a learning rate is a number or one-element tensor, 0 or more."""
     if isinstance(lr, Tensor):
         check(op, "lr", tuple(lr.shape), lr.numel() == 1, "a number, or a tensor of one element")
-    check(op, "lr", lr, bool(lr >= 0.0), "lr >= 0")
+    check(op, "lr", lr, float(lr) >= 0.0, "lr >= 0")
 
 
 def check_implementation(op: str, foreach: Any, fused: Any, differentiable: bool) -> None:

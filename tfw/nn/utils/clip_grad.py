@@ -13,7 +13,6 @@ from tfw.ops.creation import zeros
 from tfw.ops.elementwise import maximum, minimum, ne, sqrt
 from tfw.ops.join import stack
 from tfw.ops.matmul import matmul
-from tfw.ops.reduce import all as all_of
 from tfw.tensor import Tensor
 
 Tensors = Tensor | Iterable[Tensor]
@@ -75,7 +74,7 @@ def get_total_norm(
         if not norms:
             return zeros(())
         total = _norm(stack([n.to(norms[0].device) for n in norms]), norm_type)
-    if error_if_nonfinite and not bool(all_of(total - total == 0)):
+    if error_if_nonfinite and not math.isfinite(total.item()):
         raise NonFiniteError(
             f"the norm of order {norm_type} is {total.item()}",
             op="get_total_norm",

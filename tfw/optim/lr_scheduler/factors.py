@@ -25,16 +25,16 @@ class _ByFunction(LRScheduler):
     ) -> None:
         n_groups = len(optimizer.param_groups)
         if isinstance(lr_lambda, (list, tuple)):
-            if len(lr_lambda) != n_groups:
-                raise ValueRangeError(
-                    f"lr_lambda has {len(lr_lambda)} functions for {n_groups} groups",
-                    op=type(self).__name__,
-                    argument="lr_lambda",
-                    value=lr_lambda,
-                )
-            self.lr_lambdas = list(lr_lambda)
+            self.lr_lambdas = list(cast("list[Factor]", lr_lambda))
         else:
             self.lr_lambdas = [lr_lambda] * n_groups
+        if len(self.lr_lambdas) != n_groups:
+            raise ValueRangeError(
+                f"lr_lambda has {len(self.lr_lambdas)} functions for {n_groups} groups",
+                op=type(self).__name__,
+                argument="lr_lambda",
+                value=self.lr_lambdas,
+            )
         for function in self.lr_lambdas:
             if not callable(function):
                 raise ArgumentError(

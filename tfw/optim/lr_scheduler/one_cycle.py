@@ -180,7 +180,7 @@ def _per_group(op: str, name: str, value: Any, n_groups: int) -> list[Any]:
             f"{name} has {len(values)} values for {n_groups} groups",
             op=op,
             argument=name,
-            value=value,
+            value=values,
         )
     return [v.clone() if isinstance(v, Tensor) else v for v in values]
 
