@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -98,13 +98,13 @@ def _argument(type_: str, divisor: int, value: Any) -> tl.tensor:
 
 
 @contextmanager
-def interpreted(kernel: JITFunction) -> Iterator[Any]:
+def interpreted(kernel: JITFunction) -> Generator[Any]:
     """Yield the Python function that interprets a kernel, with triton.language patched for it."""
     places = [interpreter, InterpreterBuilder, *_places()]
     before = [(place, dict(vars(place))) for place in places]
     try:
         interpreter._convert_float = _convert_float
-        InterpreterBuilder.create_splat = _create_splat
+        setattr(InterpreterBuilder, "create_splat", _create_splat)  # noqa: B010 - other names
         for place in places:
             for name, value in list(vars(place).items()):
                 if isinstance(value, JITFunction):
@@ -213,7 +213,7 @@ class _Libdevice:
     def __getattr__(self, name: str) -> Any:
         function = {"pow": np.power}.get(name) or getattr(np, name)
 
-        def call(*args: tl.tensor) -> tl.tensor:
+        def call(*args: Any) -> tl.tensor:
             arrays = [a.handle.data for a in args]
             first = args[0]
             result = function(*arrays).astype(arrays[0].dtype)

@@ -35,7 +35,7 @@ def number(dtype: Any = dtypes.float32) -> Spec:
     return Spec((), (), dtype, CPU)
 
 
-def spec_of(array: np.ndarray) -> Spec:
+def spec_of(array: Any) -> Spec:
     """Return the Spec that an ndarray's copy on a CUDA device would have; numbers stay numbers."""
     if not isinstance(array, np.ndarray):
         return number(dtypes.from_numpy(np.asarray(array).dtype))
@@ -46,12 +46,12 @@ def spec_of(array: np.ndarray) -> Spec:
 
 def plan_of(name: str, inputs: Sequence[Spec], attrs: Sequence[Any] = ()) -> Plan:
     """Return the elementwise plan of an op for these inputs."""
-    op = OPS[name]
+    op: Any = OPS[name]
     out = op.infer(*inputs, *attrs)
     return plan_elementwise(op, [out._replace(device=CUDA)], inputs, attrs)
 
 
-def pointwise_ops() -> list[Op]:
+def pointwise_ops() -> list[Any]:
     """Return the registered ops that the emitter serves."""
     return [op for op in OPS.values() if op.pointwise]
 
@@ -63,7 +63,7 @@ def taken_dtypes(op: Op) -> list[Any]:
     return [d for d in dtypes.REAL if d in op.dtypes]
 
 
-def sample_inputs(op: Op, dtype: Any, rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
+def sample_inputs(op: Any, dtype: Any, rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
     """Return the tensors of an op's first sample, in a dtype where it is taken, and attributes."""
     call = next(iter(op.sample_maker(rng)))
     args = op.bind(call, call.keywords)
@@ -97,7 +97,7 @@ def lower(kernel: Kernel, arch: int) -> str:
     """Return a kernel's Triton IR: a tenth of a cubin's cost, and it finds what does not type."""
     from triton._C.libtriton import ir
 
-    backend = make_backend(GPUTarget("cuda", arch, 32))
+    backend: Any = make_backend(GPUTarget("cuda", arch, 32))
     options = backend.parse_options({"num_warps": kernel.num_warps, **kernel.options})
     context = ir.context()
     ir.load_dialects(context)

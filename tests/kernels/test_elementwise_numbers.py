@@ -1,5 +1,7 @@
 """The generated kernels as numbers: through Triton's interpreter, against NumPy in float64."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from interpret import launch, strided
@@ -95,10 +97,22 @@ def test_every_op_on_special_values(op):
     dtype = float32 if float32 in taken_dtypes(op) else dtypes.int32
     if dtype is float32:
         tiny, huge = np.finfo(np.float32).tiny, np.finfo(np.float32).max
-        values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, tiny, -tiny, huge, -huge]
+        values: list[Any] = [
+            np.nan,
+            np.inf,
+            -np.inf,
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            tiny,
+            -tiny,
+            huge,
+            -huge,
+        ]
     else:
         values = [0, 1, -1, 2**31 - 1, -(2**31)]
-    column, row = np.meshgrid(values, values, indexing="ij")
+    column, row = np.meshgrid(np.array(values), np.array(values), indexing="ij")
     samples, attrs = sample_inputs(op, dtype, np.random.default_rng(2))
     inputs = [
         as_dtype(v, BY_NUMPY[x.dtype]) for v, x in zip((column, row, column), samples, strict=False)
@@ -244,7 +258,8 @@ def test_gradient_of_a_body_is_that_of_the_definition(approximate):
     plan = plan_gradient(OPS["gelu"], [s], [s, s], [approximate], [True])
     (dx,) = launch(plan, [np.ones_like(x), x])
     step = 1e-5
-    high, low = (OPS["gelu"].reference_rule(wide(x) + h, approximate) for h in (step, -step))
+    gelu: Any = OPS["gelu"]
+    high, low = (gelu.reference_rule(wide(x) + h, approximate) for h in (step, -step))
     np.testing.assert_allclose(dx, (high - low) / (2 * step), atol=2e-6)
 
 

@@ -1,5 +1,7 @@
 """Softmax kernels: numbers through Triton's interpreter, code for three architectures."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from interpret import launch, strided
@@ -16,8 +18,8 @@ GRADIENTS = ("softmax_grad", "log_softmax_grad")
 TOLERANCE = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 5e-6, "float64": 1e-14}
 
 
-def plan(name, inputs, dim):
-    op = OPS[name]
+def plan(name, inputs, dim) -> Any:
+    op: Any = OPS[name]
     return plan_of_op(op, [op.infer(*inputs, dim)], inputs, [dim])
 
 
@@ -29,7 +31,8 @@ def run(name, arrays, dim):
 def check(name, arrays, dim):
     y = run(name, arrays, dim)
     with np.errstate(all="ignore"):
-        expected = OPS[name].reference_rule(*[a.astype(np.float64) for a in arrays], dim)
+        op: Any = OPS[name]
+        expected = op.reference_rule(*[a.astype(np.float64) for a in arrays], dim)
     rtol = TOLERANCE[dtypes.BY_NUMPY[y.dtype].name]
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=rtol * 2, atol=rtol)
 

@@ -144,7 +144,8 @@ def _triton_compile(kernel: Kernel, arch: int, **more: int) -> Any:
             )
     source = _source(kernel, arch)
     try:
-        return triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
+        target = GPUTarget("cuda", arch, _WARP)
+        return triton.compile(source, target=target, options=options)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  Triton has no types
     except (TritonError, RuntimeError, ValueError) as error:
         # RuntimeError is what a failed pass of the compiler raises.
         raise _error(kernel, arch, str(error).strip() or type(error).__name__, "source") from error
