@@ -140,18 +140,18 @@ def read_header(
     """
     length = _exactly(stream, 8, "the header's length")
     (n_header,) = struct.unpack("<Q", length)
-    kind = _what_it_is(length)
-    if kind or n_header > MAX_HEADER_BYTES:
-        raise refuse_load("the file is no checkpoint" + kind, remedy=_REMEDY)
+    if n_header > MAX_HEADER_BYTES:
+        raise refuse_load(f"the file is no checkpoint{_what_it_is(length)}", remedy=_REMEDY)
     if n_file_bytes is not None and 8 + n_header > n_file_bytes:
         raise refuse_load(
-            f"the file has {n_file_bytes} bytes, its header {n_header}: it is cut or no checkpoint"
+            f"the file has {n_file_bytes} bytes, its header {n_header}: "
+            f"it is cut or no checkpoint{_what_it_is(length)}"
         )
-    text = _exactly(stream, n_header, "the header")
+    text = _exactly(stream, n_header, "the header", _what_it_is(length))
     at, end = len(_PREFIX), len(_PREFIX) + len(_ZEROS)
     if not text.startswith(_PREFIX):
-        kind = "a safetensors file that tfw.save did not write" if text[:1] == b"{" else ""
-        raise refuse_load(f"the file is no checkpoint{kind and f' but {kind}'}", remedy=_REMEDY)
+        what = " but a safetensors file of another program" if text[:1] == b"{" else ""
+        raise refuse_load(f"the file is no checkpoint{what}", remedy=_REMEDY)
     if b"%08x" % zlib.crc32(text[:at] + _ZEROS + text[end:]) != text[at:end]:
         raise refuse_load("the header does not match its checksum: the file is damaged")
     header = parse_json(text.decode("latin-1"), "header")
@@ -206,10 +206,11 @@ _REMEDY = (
 
 
 def _what_it_is(start: bytes) -> str:
+    """Guess from the first bytes, only to explain: a genuine length may begin like this, too."""
     if start.startswith(b"PK\x03\x04"):
-        return " but a zip archive, perhaps one that torch.save wrote"
+        return " but perhaps a zip archive, as torch.save writes them"
     if start.startswith(b"\x80"):
-        return " but a pickle, which could run code when loaded"
+        return " but perhaps a pickle, which could run code when loaded"
     return ""
 
 
@@ -217,13 +218,13 @@ def _bytes(array: Any) -> memoryview:
     return memoryview(array)  # typeshed does not know ndarrays as buffers
 
 
-def _exactly(stream: IO[bytes], n: int, what: str) -> bytes:
+def _exactly(stream: IO[bytes], n: int, what: str, guess: str = "") -> bytes:
     parts: list[bytes] = []
     missing = n
     while missing:
         part = stream.read(missing)
         if not part:
-            raise refuse_load(f"the file ends within {what}: it is cut or no checkpoint")
+            raise refuse_load(f"the file ends within {what}: it is cut or no checkpoint{guess}")
         parts.append(part)
         missing -= len(part)
     return b"".join(parts)

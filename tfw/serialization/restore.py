@@ -199,7 +199,7 @@ class Restorer:
                 self._placed[key] = chosen._kind.backend, chosen._a
             else:
                 raise ArgumentError(
-                    f"the function returned a {type(chosen).__name__} that is not the storage",
+                    f"map_location returned a {type(chosen).__name__} that is not the storage",
                     op="load",
                     argument="map_location",
                     rule="a function of (storage, location) that returns storage, moved, or None",
