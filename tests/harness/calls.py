@@ -265,6 +265,25 @@ def reference(case: Case) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
+def spread(case: Case, k: int) -> float:
+    """Return how far output k moves when the inputs move by their own rounding.
+
+    Where a definition loses digits, as layer norm of equal elements does, no dtype can keep them.
+    """
+    rng = rng_of(case.op)
+
+    def nudged(_: str, x: Any) -> float:
+        if x.dtype.kind not in "fV":
+            return x
+        eps = float(np.finfo(np.float32).eps if x.dtype.itemsize < 8 else np.finfo(x.dtype).eps)
+        with np.errstate(all="ignore"):
+            return x.astype(np.float64) * (1 + eps * rng.uniform(-1, 1, x.shape))
+
+    with np.errstate(invalid="ignore"):  # inf - inf
+        moved = reference(case.change(case.label, nudged))[k] - reference(case)[k]
+    return np.abs(np.where(np.isfinite(moved), moved, 0.0)).max(initial=0.0)
+
+
 for _module in pkgutil.iter_modules(tfw.ops.__path__):
     importlib.import_module(f"tfw.ops.{_module.name}")
 OP_NAMES = sorted(OPS)

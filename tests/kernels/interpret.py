@@ -23,7 +23,7 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 from triton.runtime.jit import JITFunction
 
 from tfw.runtime.cuda.plan import Plan, Source
-from tfw.shapes import Spec, is_dense
+from tfw.shapes import Spec
 
 _SCALARS = {
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8,
@@ -47,12 +47,18 @@ def strided(values: Any, strides: Sequence[int], offset: int = 0) -> np.ndarray:
     return window
 
 
-def empty(spec: Spec) -> np.ndarray:
-    """Return memory laid out as a Spec, filled with a value that shows if it is not written."""
-    size = spec.numel if is_dense(spec.shape, spec.strides) else spec.numel * 8 + 1024
-    memory = np.full(max(size, 1), 77, spec.dtype.numpy)
-    steps = tuple(s * spec.dtype.itemsize for s in spec.strides)
-    return np.ndarray(spec.shape, spec.dtype.numpy, memory, 0, steps)
+# More elements than a block has lie before and after each result, to catch what is written there.
+_GUARD = 16384
+_UNWRITTEN = 77
+
+
+def _guarded(spec: Spec) -> tuple[np.ndarray, np.ndarray]:
+    """Return a result's memory with guards around it, and the window that a Spec describes."""
+    reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True)) + 1
+    memory = np.full(2 * _GUARD + max(reach, 0), _UNWRITTEN, spec.dtype.numpy)
+    size = spec.dtype.itemsize
+    steps = tuple(s * size for s in spec.strides)
+    return memory, np.ndarray(spec.shape, spec.dtype.numpy, memory, _GUARD * size, steps)
 
 
 def launch(
@@ -62,7 +68,8 @@ def launch(
     outputs: Sequence[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
     """Run a plan on ndarrays (numbers for inputs passed by value) and return its outputs."""
-    results = [empty(s) for s in plan.outputs] if outputs is None else list(outputs)
+    guarded = [_guarded(s) for s in plan.outputs] if outputs is None else []
+    results = [window for _, window in guarded] if outputs is None else list(outputs)
     workspaces = [np.zeros(w.bytes, np.int8) for w in plan.workspaces]
     given = {
         Source.INPUT: inputs,
@@ -81,6 +88,9 @@ def launch(
             builder.set_grid_idx(x, 0, 0)
             with np.errstate(all="ignore"):
                 function(**args)
+    for memory, _ in guarded:
+        assert (memory[:_GUARD] == _UNWRITTEN).all(), "written before a result's memory"
+        assert (memory[-_GUARD:] == _UNWRITTEN).all(), "written past a result's memory"
     return results
 
 

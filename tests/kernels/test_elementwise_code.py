@@ -20,8 +20,8 @@ from kernel_specs import (
 
 from tfw import dtypes
 from tfw.dtypes import bfloat16, float16, float32, float64
-from tfw.errors import CompileError
-from tfw.kernels.elementwise import plan_elementwise, plan_gradient
+from tfw.errors import CompileError, DtypeError
+from tfw.kernels.elementwise import plan_copy, plan_elementwise, plan_gradient
 from tfw.kernels.trace import trace
 from tfw.registry import OPS
 from tfw.runtime.cuda.compile import compile_kernel
@@ -108,6 +108,44 @@ def test_walks_access_memory_in_runs(name):
     inputs, widths = WALKS[name]
     compiled = compile_kernel(plan_of("mul", inputs).kernel, 90)
     assert {bits for _, bits in accesses(compiled)} == widths
+
+
+HUGE = {
+    "flat": [spec((2**31 + 8,), dtypes.int8)] * 2,
+    "rows": [spec((2**21, 1024), dtypes.int8), spec((1024,), dtypes.int8)],
+    "tile": [
+        spec((65536, 32768), bfloat16),
+        Spec((65536, 32768), (1, 65536), bfloat16, spec(()).device),
+    ],
+    "gather": [spec((2**27, 17), float32), spec((17,), float32)],
+    "gather of few far apart": [Spec((9, 7), (2**30, 3), float32, spec(()).device)] * 2,
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", HUGE)
+def test_offsets_past_32_bits(name):
+    kernel = plan_of("mul", HUGE[name]).kernel
+    assert "to(tl.int64)" in kernel.function.source
+    assert f"{name.split()[0]} walk" in kernel.function.source
+    ttir = lower(kernel, 90)
+    narrow = [line for line in ttir.splitlines() if "tt.addptr" in line and "xi32>" in line]
+    # A row vector that repeats has few elements.
+    assert not [line for line in narrow if "tensor<1x" not in line]
+
+
+@pytest.mark.compiles
+def test_float8_is_stored_where_the_chip_has_it():
+    for target, arch in ((dtypes.float8_e5m2, 80), (dtypes.float8_e4m3fn, 90)):
+        plan = plan_copy(spec((1001,), target), spec((1001,), bfloat16))
+        assert not compile_kernel(plan.kernel, arch).facts.spills
+    with pytest.raises(CompileError, match="fp8e4nv"):
+        compile_kernel(plan_copy(spec((9,), dtypes.float8_e4m3fn), spec((9,))).kernel, 80)
+
+
+def test_complex_has_no_kernel():
+    with pytest.raises(DtypeError):
+        plan_of("mul", [spec((9,), dtypes.complex64)] * 2)
 
 
 @pytest.mark.compiles

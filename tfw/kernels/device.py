@@ -32,7 +32,15 @@ def exp(x):
 def power(base, exponent):
     """Power of any dtype; an integer to a negative power is 0 unless the base is 1 or -1."""
     if base.dtype.is_floating():
-        return libdevice.pow(base, exponent)
+        result = libdevice.pow(base, exponent)
+    else:
+        result = _integer_power(base, exponent)
+    return result
+
+
+@triton.jit
+def _integer_power(base, exponent):
+    """Multiply the squares of base that the bits of exponent ask for."""
     zero = base * 0 + exponent * 0
     result, square, bits = zero + 1, base + zero, exponent + zero
     for _ in range(base.dtype.primitive_bitwidth):
@@ -48,7 +56,7 @@ def power(base, exponent):
 @triton.jit
 def sign(x):
     """Sign: -1, 0 or 1 in the dtype of x, NaN for NaN; for unsigned dtypes 0 or 1."""
-    positive = (x > 0).to(x.dtype)
-    if x.dtype.is_int_unsigned():
-        return positive
-    return tl.where(x < 0, -1, tl.where(x == x, positive, x)).to(x.dtype)
+    result = tl.where(x == x, (x > 0).to(x.dtype), x)
+    if not x.dtype.is_int_unsigned():
+        result = tl.where(x < 0, -1, result).to(x.dtype)
+    return result

@@ -147,6 +147,7 @@ class _Writer:
         self.numbers: list[tuple[str, Node]] = []
         used: set[str] = set(_RESERVED)
         for i, node in enumerate(p.nodes):
+            triton_type(node.dtype)
             name = f"t{i}"
             if node.kind in (program.TENSOR, program.NUMBER):
                 name = p.input_names[node.detail]

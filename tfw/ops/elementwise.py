@@ -453,7 +453,7 @@ abs = unary(
 )
 sign = unary(
     "sign",
-    "Sign: -1, 0 or 1, NaN for NaN; its gradient is 0.",
+    "Sign: -1, 0 or 1, NaN for NaN (PyTorch gives 0); its gradient is 0.",
     numpy=np.sign,
     triton="tl.where({input} > 0, 1, tl.where({input} < 0, -1, {input}))",
     vjp=lambda g: mul(g, 0.0),
@@ -476,13 +476,13 @@ relu = unary(
 
 relu_grad = binary(
     "relu_grad",
-    "Gradient of relu from its result: input where other > 0, else 0; other gets no gradient.",
-    numpy=lambda g, y: np.multiply(g, np.greater(y, _ZERO[y.dtype])),
-    triton="tl.where({other} > 0, {input}, 0)",
+    "Gradient of relu from its result: 0 where other <= 0, else input; other gets no gradient.",
+    numpy=lambda g, y: np.where(np.less_equal(y, _ZERO[y.dtype]), _ZERO[g.dtype], g),
+    triton="tl.where({other} <= 0, 0, {input})",
     inplace=False,
     hidden=True,
     taken=NUMERIC,
-    reference=lambda g, y: g * (y > 0),
+    reference=lambda g, y: np.where(y <= 0, 0, g),
     example="",
 )
 relu_grad.vjp(input=lambda g, other: relu_grad(g, other))

@@ -527,7 +527,7 @@ Tensor.__setitem__ = setitem
 def _nonzero_rule(a: Any) -> Any:
     if not a.ndim:
         return np.empty((int(a != 0), 0), np.int64)
-    return np.ascontiguousarray(np.argwhere(a), np.int64)
+    return np.argwhere(a).astype(np.int64, copy=False)
 
 
 @primitive(

@@ -55,7 +55,9 @@ def _rows_spec(
     reduction: str,
 ) -> tuple[Spec, ...]:
     if x.ndim != 2 or target.shape != x.shape[:1]:
-        raise ShapeError(
+        # PyTorch has a ValueError for batches that differ, a RuntimeError for all else.
+        kind = ValueRangeError if x.ndim == 2 and target.ndim == 1 else ShapeError
+        raise kind(
             f"input of shape {x.shape} and target of shape {target.shape}",
             op="cross_entropy",
             argument="target",
@@ -364,7 +366,10 @@ def _() -> Iterator[Reject]:
     yield Reject(
         Call(x, np.array([0, -1]), None, -100, 0.0, "mean"), OutOfRangeError, argument="target"
     )
-    yield Reject(Call(x, np.array([0]), None, -100, 0.0, "mean"), ShapeError, argument="target")
+    yield Reject(
+        Call(x, np.array([0]), None, -100, 0.0, "mean"), ValueRangeError, argument="target"
+    )
+    yield Reject(Call(x, np.array(0), None, -100, 0.0, "mean"), ShapeError, argument="target")
     yield Reject(
         Call(x, np.array([0, 1]), np.ones(2), -100, 0.0, "mean"), ShapeError, argument="weight"
     )

@@ -10,7 +10,7 @@ import numpy as np
 from tfw import dtypes
 from tfw.dtypes import Number
 from tfw.errors import DtypeError, ShapeError
-from tfw.ops.convert import to
+from tfw.ops.convert import contiguous, to
 from tfw.ops.elementwise import where
 from tfw.registry import Call, Reject, fresh, op, primitive
 from tfw.shapes import Spec, broadcast_shapes
@@ -19,7 +19,7 @@ from tfw.tensor import Tensor
 
 @op(inplace=True)
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
-    """Input with value where mask holds.
+    """Input with value where mask holds, in row-major order.
 
     Shapes: input and mask broadcast; value is a number or a 0-d tensor.
     Dtypes: input any, mask bool; the result has input's dtype.
@@ -52,7 +52,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
             value=value,
         )
     broadcast_shapes("masked_fill", input._a.shape, mask._a.shape, names=("input", "mask"))
-    return where(mask, value, input)
+    return contiguous(where(mask, value, input))
 
 
 @masked_fill.samples

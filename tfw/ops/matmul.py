@@ -16,6 +16,7 @@ from tfw.ops.elementwise import add, mul
 from tfw.ops.movement import reshape, transpose, unsqueeze
 from tfw.ops.reduce import sum, sum_to_size
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
+from tfw.runtime.cpu import matmul as cpu
 from tfw.shapes import Shape, Spec, broadcast_shapes
 from tfw.tensor import Tensor
 
@@ -58,15 +59,12 @@ def _matmul_spec(x: Spec, other: Spec) -> Spec:
 def _matmul(a: Any, b: Any) -> Any:
     if a.dtype != b.dtype:
         raise TypeError
-    if b.ndim == 2 and a.ndim > 2 and a.size:
-        # One product of all rows: NumPy would make one for each leading index.
-        return a.reshape(-1, a.shape[-1]).dot(b).reshape(*a.shape[:-1], b.shape[1])
-    return np.matmul(a, b)
+    return cpu.matmul(a, b)
 
 
 def _matmul_fast(a: Any, b: Any) -> Any:
     if a.ndim == 2 and b.ndim == 2:
-        return a.dot(b)  # half of matmul's overhead
+        return cpu.dot(a, b)  # half of matmul's overhead
     if a.ndim < 2 or b.ndim < 2:
         raise ValueError
     return _matmul(a, b)
@@ -242,9 +240,7 @@ def _linear_rule(x: Any, weight: Any, bias: Any) -> Any:
     ):
         raise ValueError
     rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    y = rows.dot(weight.T)
-    if bias is not None:
-        y += bias
+    y = cpu.dot(rows, weight.T, bias)
     return y if x.ndim == 2 else y.reshape(*x.shape[:-1], weight.shape[0])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tfw import dispatch as _dispatch
 from tfw import dtypes
 from tfw.dispatch import count_change
-from tfw.dtypes import Number
+from tfw.dtypes import FLOATING, Number
 from tfw.errors import ArgumentError
 from tfw.ops.convert import clone, to
 from tfw.ops.elementwise import add, div, maximum, mul, neg, pow, sqrt, sub
@@ -69,7 +69,7 @@ def _scalar(lr: Any) -> float:
 # ---- SGD
 
 
-@op(hidden=True, method=False, computes=False)
+@op(dtypes={"tensors": FLOATING}, hidden=True, method=False, computes=False)
 def sgd_step_(
     lr: Tensor | Number,
     tensors: Sequence[Tensor],
@@ -211,7 +211,7 @@ def sgd_step(
 # ---- Adam
 
 
-@op(hidden=True, method=False, computes=False)
+@op(dtypes={"tensors": FLOATING}, hidden=True, method=False, computes=False)
 def adam_step_(
     lr: Tensor | Number,
     tensors: Sequence[Tensor],
