@@ -47,18 +47,18 @@ def strided(values: Any, strides: Sequence[int], offset: int = 0) -> np.ndarray:
     return window
 
 
-# More elements than a block has lie before and after each result, to catch what is written there.
-_GUARD = 16384
+# More bytes than a block has lie before and after each result, to catch what is written there.
+_GUARD = 65536
 _UNWRITTEN = 77
 
 
 def _guarded(spec: Spec) -> tuple[np.ndarray, np.ndarray]:
     """Return a result's memory with guards around it, and the window that a Spec describes."""
     reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True)) + 1
-    memory = np.full(2 * _GUARD + max(reach, 0), _UNWRITTEN, spec.dtype.numpy)
     size = spec.dtype.itemsize
+    memory = np.full(2 * _GUARD + max(reach, 0) * size, _UNWRITTEN, np.uint8)
     steps = tuple(s * size for s in spec.strides)
-    return memory, np.ndarray(spec.shape, spec.dtype.numpy, memory, _GUARD * size, steps)
+    return memory, np.ndarray(spec.shape, spec.dtype.numpy, memory, _GUARD, steps)
 
 
 def launch(
