@@ -11,32 +11,24 @@ from tfw.autograd.modes import is_grad_enabled as is_grad_enabled
 from tfw.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from tfw.autograd.modes import no_grad as no_grad
 from tfw.autograd.modes import set_grad_enabled as set_grad_enabled
+from tfw.dtypes import bool_ as bool_
 from tfw.dtypes import bfloat16 as bfloat16
-from tfw.dtypes import bool_ as bool
 from tfw.dtypes import can_cast as can_cast
-from tfw.dtypes import complex64 as cfloat
 from tfw.dtypes import complex64 as complex64
-from tfw.dtypes import complex128 as cdouble
 from tfw.dtypes import complex128 as complex128
 from tfw.dtypes import dtype as dtype
 from tfw.dtypes import finfo as finfo
 from tfw.dtypes import float8_e4m3fn as float8_e4m3fn
 from tfw.dtypes import float8_e5m2 as float8_e5m2
 from tfw.dtypes import float16 as float16
-from tfw.dtypes import float16 as half
-from tfw.dtypes import float32 as float
 from tfw.dtypes import float32 as float32
-from tfw.dtypes import float64 as double
 from tfw.dtypes import float64 as float64
 from tfw.dtypes import get_default_dtype as get_default_dtype
 from tfw.dtypes import iinfo as iinfo
 from tfw.dtypes import int8 as int8
 from tfw.dtypes import int16 as int16
-from tfw.dtypes import int16 as short
-from tfw.dtypes import int32 as int
 from tfw.dtypes import int32 as int32
 from tfw.dtypes import int64 as int64
-from tfw.dtypes import int64 as long
 from tfw.dtypes import promote_types as promote_types
 from tfw.dtypes import set_default_dtype as set_default_dtype
 from tfw.dtypes import uint8 as uint8
@@ -66,41 +58,29 @@ from tfw.ops.elementwise import bitwise_not as bitwise_not
 from tfw.ops.elementwise import bitwise_or as bitwise_or
 from tfw.ops.elementwise import bitwise_xor as bitwise_xor
 from tfw.ops.elementwise import div as div
-from tfw.ops.elementwise import div as divide
-from tfw.ops.elementwise import div as true_divide
 from tfw.ops.elementwise import eq as eq
 from tfw.ops.elementwise import exp as exp
 from tfw.ops.elementwise import ge as ge
-from tfw.ops.elementwise import ge as greater_equal
-from tfw.ops.elementwise import gt as greater
 from tfw.ops.elementwise import gt as gt
 from tfw.ops.elementwise import le as le
-from tfw.ops.elementwise import le as less_equal
 from tfw.ops.elementwise import log as log
 from tfw.ops.elementwise import logical_and as logical_and
 from tfw.ops.elementwise import logical_not as logical_not
-from tfw.ops.elementwise import lt as less
 from tfw.ops.elementwise import lt as lt
 from tfw.ops.elementwise import maximum as maximum
 from tfw.ops.elementwise import minimum as minimum
 from tfw.ops.elementwise import mul as mul
-from tfw.ops.elementwise import mul as multiply
 from tfw.ops.elementwise import ne as ne
-from tfw.ops.elementwise import ne as not_equal
 from tfw.ops.elementwise import neg as neg
-from tfw.ops.elementwise import neg as negative
 from tfw.ops.elementwise import pow as pow
 from tfw.ops.elementwise import relu as relu
 from tfw.ops.elementwise import sign as sign
 from tfw.ops.elementwise import sqrt as sqrt
 from tfw.ops.elementwise import sub as sub
-from tfw.ops.elementwise import sub as subtract
 from tfw.ops.elementwise import tanh as tanh
 from tfw.ops.elementwise import where as where
 from tfw.ops.index import nonzero as nonzero
 from tfw.ops.join import cat as cat
-from tfw.ops.join import cat as concat
-from tfw.ops.join import cat as concatenate
 from tfw.ops.join import stack as stack
 from tfw.ops.mask import masked_fill as masked_fill
 from tfw.ops.mask import tril as tril
@@ -158,6 +138,29 @@ from tfw.tensor import Tensor as Tensor
 from tfw.tensor import is_tensor as is_tensor
 
 __version__ = "0.1.0"
+
+# PyTorch's second names. `bool`, `float` and `int` are dtypes here, as they are in PyTorch.
+bool = bool_
+cfloat = complex64
+cdouble = complex128
+half = float16
+float = float32
+double = float64
+short = int16
+int = int32
+long = int64
+divide = div
+true_divide = div
+greater_equal = ge
+greater = gt
+less_equal = le
+less = lt
+multiply = mul
+not_equal = ne
+negative = neg
+subtract = sub
+concat = cat
+concatenate = cat
 
 if TYPE_CHECKING:
     from tfw import nn as nn
