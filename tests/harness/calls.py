@@ -166,8 +166,18 @@ def map_tensors(args: Any, function: Callable[[Tensor], Any]) -> Any:
 
 
 def tensors(case: Case) -> tuple[Any, ...]:
-    """Return the case's arguments with CPU tensors in place of ndarrays."""
-    return case.change(case.label, lambda _, x: from_array(x)).args
+    """Return the case's arguments with CPU tensors on its ndarrays, or on copies if the op writes."""
+    place = own if writes(case.op) else lambda x: x
+    return case.change(case.label, lambda _, x: from_array(place(x))).args
+
+
+def own(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy at the same place and with the same strides in memory of its own."""
+    base = x if x.base is None else x.base
+    assert isinstance(base, np.ndarray)
+    memory = base.copy("K").ravel("K")
+    start = x.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return np.ndarray(x.shape, x.dtype, memory, start, x.strides)
 
 
 def flat_tensors(args: Any) -> list[Tensor]:

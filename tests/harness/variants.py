@@ -21,19 +21,24 @@ _BLOCKS = (1 << 17) + 3
 _LONG, _LONG_OF_MANY = 1031, 131
 
 
+def _special(case: Case, x: Array) -> bool:
+    """Return whether special values go into an array: floats, but no counter of steps."""
+    return is_floating(x) and not (writes(case.op) and not x.ndim)
+
+
 def value_variants(case: Case, itemsize: int = 4) -> Iterator[Case]:
     """Yield the case with special values in its floating-point arrays."""
 
     floats = [(n, x) for n, x in case.arrays() if is_floating(x)]
 
     def everywhere(label: str, function: Callable[[Array], Array]) -> Case:
-        return case.change(label, lambda _, x: function(x) if is_floating(x) else x)
+        return case.change(label, lambda _, x: function(x) if _special(case, x) else x)
 
     reached = [n for n in differentiable(case.op) if any(m == n for m, x in floats)]
 
     def within(name: str, label: str, function: Callable[[Array], Array]) -> Case:
         return case.change(
-            f"{label} in {name}", lambda n, x: function(x) if n == name and is_floating(x) else x
+            f"{label} in {name}", lambda n, x: function(x) if n == name and _special(case, x) else x
         )
 
     def first_row(value: float) -> Callable[[Array], Array]:

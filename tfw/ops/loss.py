@@ -56,7 +56,7 @@ def _rows_spec(
 ) -> tuple[Spec, ...]:
     if x.ndim != 2 or target.shape != x.shape[:1]:
         # PyTorch has a ValueError for batches that differ, a RuntimeError for all else.
-        kind = ValueRangeError if x.ndim == 2 and target.ndim == 1 else ShapeError
+        kind = ValueRangeError if x.ndim == 2 and target.ndim < 2 else ShapeError
         raise kind(
             f"input of shape {x.shape} and target of shape {target.shape}",
             op="cross_entropy",
@@ -369,7 +369,9 @@ def _() -> Iterator[Reject]:
     yield Reject(
         Call(x, np.array([0]), None, -100, 0.0, "mean"), ValueRangeError, argument="target"
     )
-    yield Reject(Call(x, np.array(0), None, -100, 0.0, "mean"), ShapeError, argument="target")
+    yield Reject(
+        Call(x, np.zeros((2, 3), int), None, -100, 0.0, "mean"), ShapeError, argument="target"
+    )
     yield Reject(
         Call(x, np.array([0, 1]), np.ones(2), -100, 0.0, "mean"), ShapeError, argument="weight"
     )

@@ -154,7 +154,9 @@ def _(
     values: list[Any] = []
     buffers: list[Any] = []
     for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
-        step = (-g if maximize else g) + weight_decay * p
+        step = -g if maximize else g
+        if weight_decay:
+            step = step + weight_decay * p
         if momentum:
             b = step if first else momentum * rest[0][i] + (1 - dampening) * step
             buffers.append(b)
@@ -317,7 +319,9 @@ def _(
     after: list[list[Any]] = [[] for _ in columns]
     for p, g, m, v, *largest, t in zip(*columns, strict=True):
         t = t + 1
-        slope = (-g if maximize else g) + (0 if decoupled else weight_decay) * p
+        slope = -g if maximize else g
+        if weight_decay and not decoupled:
+            slope = slope + weight_decay * p
         m = beta1 * m + (1 - beta1) * slope
         v = beta2 * v + (1 - beta2) * slope**2
         top = [np.maximum(largest[0], v)] if amsgrad else []
