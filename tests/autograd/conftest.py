@@ -1,0 +1,5 @@
+"""Files that need PyTorch beside tfw are collected only where it is installed."""
+
+import importlib.util
+
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
