@@ -98,9 +98,7 @@ class CpuBackend(Backend):
             half = next((x.dtype for x in _flat(inputs) if x.dtype in _HALF), None)
             if half is not None:
                 return _round(half, state.run(rule, *map(_widen, inputs), *attrs))
-        result = state.run(rule, *inputs, *attrs)
-        # NumPy returns scalars where a result has no dims.
-        return np.asarray(result) if isinstance(result, np.generic) else result
+        return _arrays(state.run(rule, *inputs, *attrs))
 
     def share_memory(self, a: Array, b: Array) -> bool:
         return np.shares_memory(a, b)
@@ -119,6 +117,13 @@ def _flat(inputs: Sequence[Any]) -> Iterator[Array]:
             yield from x
         elif x is not None:
             yield x
+
+
+def _arrays(outputs: Any) -> Any:
+    """Return outputs as ndarrays: NumPy gives scalars, which own no memory, where a result has no dims."""
+    if isinstance(outputs, tuple):
+        return tuple(map(_arrays, outputs))
+    return np.asarray(outputs) if isinstance(outputs, np.generic) else outputs
 
 
 def _widen(x: Any) -> Any:
