@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, UserDict, namedtuple
+from collections import Counter, OrderedDict, UserDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import tfw
-from tfw.errors import ShapeError
+from tfw.errors import ShapeError, ValueRangeError
 from tfw.utils.data import (
     BatchSampler,
     ChainDataset,
@@ -30,7 +31,15 @@ from tfw.utils.data import (
     random_split,
 )
 
-Point = namedtuple("Point", ["x", "y"])
+# What no type checker would let pass.
+ONE: Any = 1
+ZERO: Any = 0
+NOTHING: Any = None
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
 
 
 class Numbers(Dataset):
@@ -77,7 +86,7 @@ def test_tensor_dataset_rejects(shapes):
 
 
 def test_concat_dataset():
-    dataset = Numbers(2) + Numbers(3, offset=10)
+    dataset: Any = Numbers(2) + Numbers(3, offset=10)
     assert dataset.cumulative_sizes == [2, 5]
     assert list(dataset) == [0, 1, 10, 11, 12]
     assert dataset[-1] == 12
@@ -158,7 +167,7 @@ def test_random_split_warns_of_an_empty_part():
 
 @pytest.mark.parametrize("lengths", [[3, 3], [1.5, -0.5], [0.5, 0.4], [12, -2], []])
 def test_random_split_rejects(lengths):
-    with pytest.raises(ValueError, match="random_split") as caught:
+    with pytest.raises(ValueRangeError, match="random_split") as caught:
         random_split(Numbers(10), lengths)
     assert caught.value.argument == "lengths"
 
@@ -204,16 +213,16 @@ def test_random_sampler_num_samples():
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: RandomSampler("ab", replacement=1), TypeError),
+        (lambda: RandomSampler("ab", replacement=ONE), TypeError),
         (lambda: RandomSampler("ab", num_samples=0), ValueError),
         (lambda: RandomSampler(""), ValueError),
         (lambda: WeightedRandomSampler([1.0], 0), ValueError),
         (lambda: WeightedRandomSampler([1.0], True), ValueError),
-        (lambda: WeightedRandomSampler([1.0], 1, replacement=None), ValueError),
+        (lambda: WeightedRandomSampler([1.0], 1, replacement=NOTHING), ValueError),
         (lambda: WeightedRandomSampler([[1.0]], 1), ValueError),
         (lambda: BatchSampler([1], 0, False), ValueError),
         (lambda: BatchSampler([1], True, False), ValueError),
-        (lambda: BatchSampler([1], 1, 0), ValueError),
+        (lambda: BatchSampler([1], 1, ZERO), ValueError),
         (lambda: list(WeightedRandomSampler([0.0, 1.0], 2, replacement=False)), RuntimeError),
         (lambda: list(WeightedRandomSampler([0.0, -1.0], 2)), RuntimeError),
     ],
@@ -288,6 +297,7 @@ def test_collate_containers():
 def test_collate_keeps_gradients():
     x = tfw.ones(2, requires_grad=True)
     default_collate([x, x * 2]).sum().backward()
+    assert x.grad is not None
     assert x.grad.tolist() == [3.0, 3.0]
 
 
@@ -441,14 +451,16 @@ def test_stop_iteration_of_a_dataset_does_not_end_the_loop_silently():
     ],
 )
 def test_loader_rejects(options, argument):
-    with pytest.raises(ValueError, match=argument) as caught:
-        DataLoader(**{"dataset": Numbers(3), **options})
+    arguments: Any = {"dataset": Numbers(3), **options}
+    with pytest.raises(ValueRangeError, match=argument) as caught:
+        DataLoader(**arguments)
+    assert isinstance(caught.value, ValueError)
     assert caught.value.argument == argument
 
 
 def test_loader_rejects_a_wrong_context():
-    with pytest.raises(TypeError, match="multiprocessing_context=3"):
-        DataLoader(Numbers(3), num_workers=1, multiprocessing_context=3)
+    with pytest.raises(TypeError, match="multiprocessing_context=1"):
+        DataLoader(Numbers(3), num_workers=1, multiprocessing_context=ONE)
 
 
 def test_loader_is_fixed_once_made():

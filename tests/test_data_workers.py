@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import traceback
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import pytest
 import tfw
 from tfw.errors import LoaderError, ShapeError
 from tfw.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-from tfw.utils.data.transport import INLINE_BYTES
+from tfw.utils.data.transport import INLINE_BYTES, KEPT_SEGMENTS, Receiver, Sender
 
 METHODS = ["fork", "spawn"]
 
@@ -44,7 +45,7 @@ class Shard(IterableDataset):
         self.start, self.end = start, end
 
     def __iter__(self):
-        info = get_worker_info()
+        info: Any = get_worker_info()
         per_worker = -(-(self.end - self.start) // info.num_workers)
         first = self.start + info.id * per_worker
         return iter(range(first, min(first + per_worker, self.end)))
@@ -59,7 +60,7 @@ def image(index):
 
 
 def numbers(index):
-    info = get_worker_info()
+    info: Any = get_worker_info()
     return random.random(), float(np.random.rand()), tfw.rand(1).item(), info.seed
 
 
@@ -84,7 +85,9 @@ def _no_process_is_left():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_are_those_of_one_process(method):
-    loader = DataLoader(Calls(image), 4, num_workers=2, multiprocessing_context=method)
+    workers = 2 if method == "fork" else 1
+    loader = DataLoader(Calls(image), 4, num_workers=workers, multiprocessing_context=method)
+    k = -1
     for k, (x, y, names) in enumerate(loader):
         wanted = [4 * k + i for i in range(4)]
         assert x.shape == (4, 3, 64, 64)
@@ -132,6 +135,32 @@ def test_memory_of_dropped_batches_is_used_again():
     assert len(addresses) <= 5
 
 
+def test_memory_of_many_kept_batches_is_given_back():
+    ours, theirs = multiprocessing.Pipe()
+    sender, receiver = Sender(theirs), Receiver(ours)
+
+    def through(value):
+        sender.send((1,), np.full(40_000, value, np.uint8))
+        return receiver.receive()[1].load()
+
+    with ours, theirs:
+        kept = [through(i) for i in range(30)]
+        assert [k[-1] for k in kept] == list(range(30))
+        kept.clear()
+        sender.release(receiver.take_free())
+        assert through(7)[0] == 7
+        assert len(sender._segments) == len(receiver._segments) <= 1 + KEPT_SEGMENTS
+
+
+def test_batches_that_grow_replace_their_memory():
+    def sample(index):
+        return np.full(20_000 * (index + 1), index, np.uint8)
+
+    for k, batch in enumerate(DataLoader(Calls(sample, 30), None, num_workers=1)):
+        assert batch.shape == (20_000 * (k + 1),)
+        assert bool((batch == k).all())
+
+
 def test_large_text_needs_no_tensor():
     def sample(index):
         return "x" * 300_000
@@ -140,14 +169,19 @@ def test_large_text_needs_no_tensor():
 
 
 def test_out_of_order_yields_what_is_ready():
+    third = multiprocessing.Event()
+
     def sample(index):
-        time.sleep(0.3 if index == 0 else 0)
+        if index == 0:
+            third.wait(20)
+        if index == 3:
+            third.set()
         return index
 
     loader = DataLoader(Calls(sample, 8), None, num_workers=2, in_order=False)
     order = list(loader)
     assert sorted(order) == list(range(8))
-    assert order[0] != 0
+    assert order[0] == 1
 
 
 def test_streams_are_sharded_as_in_pytorch():
@@ -171,9 +205,9 @@ def test_workers_are_seeded_apart_and_repeatably():
 
     random.seed(0)
     np.random.seed(0)
-    states = random.getstate(), np.random.get_state()[1].tolist()
+    states = random.getstate(), np.random.get_state(legacy=False)
     first = draw("fork")
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+    assert repr((random.getstate(), np.random.get_state(legacy=False))) == repr(states)
     assert draw("spawn") == first
     (python0, numpy0, tfw0, seed0), (python1, numpy1, tfw1, seed1) = first
     assert {s - seed0[0] for s in seed0} == {0}
@@ -195,7 +229,8 @@ def test_worker_info_and_init_function():
     seen = []
 
     def init(worker):
-        get_worker_info().dataset.function = lambda index: (worker, get_worker_info().num_workers)
+        info: Any = get_worker_info()
+        info.dataset.function = lambda index: (worker, info.num_workers)
         seen.append(worker)
 
     loader = DataLoader(Calls(same, 4), 1, num_workers=2, worker_init_fn=init)
@@ -207,7 +242,7 @@ def test_workers_compute_with_one_thread():
     def sample(index):
         return tfw.get_num_threads(), float((tfw.ones(300, 300) @ tfw.ones(300, 300))[0, 0])
 
-    tfw.ones(300, 300) @ tfw.ones(300, 300)  # BLAS has threads before the fork
+    _ = tfw.ones(300, 300) @ tfw.ones(300, 300)  # BLAS has threads before the fork
     assert list(DataLoader(Calls(sample, 2), None, num_workers=1)) == [[1, 300.0], [1, 300.0]]
 
 
@@ -341,7 +376,7 @@ def test_death_of_a_worker_is_told_soon(die, how, code):
     started = time.monotonic()
     with pytest.raises(LoaderError, match=rf"worker 0 \(pid \d+\) {how}") as caught:
         list(batches)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4  # on a busy machine; 0.1 s on an idle one
     assert caught.value.value == code
     with pytest.raises(LoaderError, match=how):  # and not the end of the data
         next(batches)
@@ -369,10 +404,10 @@ def test_timeout():
         return index
 
     started = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"no batch came within 0\.3 s") as caught:
+    with pytest.raises(LoaderError, match=r"no batch came within 0\.3 s") as caught:
         list(DataLoader(Calls(sample), None, num_workers=2, timeout=0.3))
     assert caught.value.argument == "timeout"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 6  # the dataset would sleep for 60
 
 
 def test_nothing_is_left_for_the_garbage_collector():
@@ -414,7 +449,7 @@ if __name__ == "__main__":
 def _start(tmp_path, method, slow):
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(_PROGRAM).replace("METHOD", method).replace("SLOW", str(slow)))
-    process = subprocess.Popen(
+    process: Any = subprocess.Popen(
         [sys.executable, "-W", "error", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

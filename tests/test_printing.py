@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tfw
-import tfw.runtime.meta
 from tfw import nn, printing
+from tfw.errors import ValueRangeError
 from tfw.tensor import Tensor
 
 # Where PyTorch breaks a line because "torch.float64" is longer than "tfw.float64", tfw need not: no
@@ -495,7 +495,7 @@ def test_printoptions_come_back():
 )
 def test_bad_options(options, field):
     before = printing.get_printoptions()
-    with pytest.raises(ValueError, match="set_printoptions") as caught:
+    with pytest.raises(ValueRangeError, match="set_printoptions") as caught:
         printing.set_printoptions(**options)
     assert caught.value.argument == field
     assert printing.get_printoptions() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -10,8 +11,10 @@ import signal
 import struct
 import subprocess
 import sys
+import weakref
 import zlib
-from collections import Counter, OrderedDict, namedtuple
+from collections import Counter, OrderedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,10 +23,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tfw
-import tfw.runtime.meta
 from tfw import nn
 from tfw.errors import CheckpointError, DeviceError
 from tfw.serialization import load, save
+from tfw.serialization.failure import SaveError
 from tfw.tensor import Tensor
 
 DTYPES = [
@@ -145,7 +148,7 @@ def test_arrays():
 
 
 def test_flags_classes_and_attributes():
-    weight = nn.Parameter(tfw.ones(2))
+    weight: Any = nn.Parameter(tfw.ones(2))
     weight.decay = False
     frozen = nn.Parameter(tfw.ones(2), requires_grad=False)
     result = again([weight, frozen, nn.Buffer(tfw.ones(1), persistent=False)])
@@ -245,6 +248,20 @@ def test_neighbours_are_not_merged():
     }
 
 
+def test_saving_and_loading_keep_nothing_alive():
+    gc.collect()
+    gc.disable()
+    try:
+        tensor = tfw.ones(3)
+        data = saved({"x": tensor, "a": np.ones(2)})
+        result = loaded(data)
+        dead = [weakref.ref(tensor), weakref.ref(result["x"])]
+        del tensor, result
+        assert [ref() for ref in dead] == [None, None]
+    finally:
+        gc.enable()
+
+
 # ---- the format
 
 
@@ -294,20 +311,23 @@ def test_file_objects_in_a_row():
 
 
 def test_a_pipe_is_enough():
-    class Pipe(io.RawIOBase):
+    class Pipe:
         def __init__(self, data):
             self.rest = data
-
-        def readable(self):
-            return True
 
         def read(self, n=-1):
             part, self.rest = self.rest[: min(n, 7)], self.rest[min(n, 7) :]
             return part
 
-        readinto = None
+    pipe: Any = Pipe(saved({"x": tfw.arange(100)}))
+    assert load(pipe)["x"].tolist() == list(range(100))
 
-    assert load(Pipe(saved({"x": tfw.arange(100)})))["x"].tolist() == list(range(100))
+
+def test_unbuffered_files(tmp_path):
+    with open(tmp_path / "x", "w+b", buffering=0) as file:
+        save(tfw.arange(1000), file)
+        file.seek(0)
+        assert load(file).tolist() == list(range(1000))
 
 
 def test_mmap_does_not_write_to_the_file(tmp_path):
@@ -392,7 +412,7 @@ def test_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch, error):
     assert load(path) == "old"
     assert os.listdir(tmp_path) == ["run.tfw"]
     if isinstance(error, OSError):
-        assert isinstance(caught.value, CheckpointError)
+        assert isinstance(caught.value, SaveError)
         assert "no space is left on the device" in str(caught.value)
         assert caught.value.errno == 28
 
@@ -452,8 +472,12 @@ class Odd:
     pass
 
 
+class Pair(NamedTuple):
+    x: int
+
+
 def cycle():
-    items = [1]
+    items: list[Any] = [1]
     items.append({"again": items})
     return {"x": items}
 
@@ -463,7 +487,7 @@ def cycle():
     [
         ({"optimizer": [1, 2, 3, Odd()]}, r"obj\['optimizer'\]\[3\] is a .*Odd"),
         ([len], r"obj\[0\] is a builtins.builtin_function_or_method"),
-        ({"p": namedtuple("P", "x")(1)}, r"obj\['p'\] is a .*P"),
+        ({"p": Pair(1)}, r"obj\['p'\] is a .*Pair"),
         ([np.array([object()])], r"obj\[0\] is a NumPy array of dtype object"),
         ([np.array(["a"])], r"obj\[0\] is a NumPy array of dtype <U1"),
         ([np.arange(3, dtype=">f4")], r"NumPy array of dtype >f4"),
@@ -498,7 +522,7 @@ def test_subclass_of_tensor_is_refused():
         saved({"m": mask})
 
 
-@pytest.mark.parametrize("f", [3, None, object()])
+@pytest.mark.parametrize("f", [3, None, object(), io.StringIO("text")])
 def test_no_file(f):
     with pytest.raises(TypeError, match="f is a"):
         save(1, f)
@@ -581,6 +605,10 @@ FORGERIES = {
     "stride, text": node(stride=["3", 1]),
     "shape": node(shape=[3, 3]),
     "shape, huge": node(shape=[1 << 62, 1 << 62], stride=[0, 0]),
+    "shape, empty and huge": lambda f: (
+        at(f)[1].pop("storage"),
+        at(f)[1].update(shape=[0, 1 << 62, 8]),
+    ),
     "shape, negative": node(shape=[-1, 3]),
     "shape, bool": node(shape=[True, 3]),
     "shape, many": node(shape=[1] * 65),
@@ -659,9 +687,9 @@ def test_forged_headers(tmp_path, name):
     forged = forge(genuine, FORGERIES[name])
     path = tmp_path / "x"
     path.write_bytes(forged)
-    for file, options in ((io.BytesIO(forged), {}), (path, {}), (path, {"mmap": True})):
+    for file, mmap in ((io.BytesIO(forged), False), (path, False), (path, True)):
         with pytest.raises(CheckpointError) as caught:
-            load(file, **options)
+            load(file, mmap=mmap)
         assert caught.value.op == "load"
     unchanged = loaded(forge(genuine, lambda f: None))
     assert unchanged.tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -734,7 +762,7 @@ nestings = st.recursive(
     ),
     max_leaves=12,
 )
-quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import mmap as mapping
 import os
@@ -47,9 +48,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
     """
     memory = Memory()
-    encoder: Encoder
 
-    def place(value: Any, path: str) -> list[Any] | None:
+    def place(value: Any, path: str, encoder: Encoder) -> list[Any] | None:
         if isinstance(value, Tensor):
             fields = _tensor_fields(value, path)
             if attributes := dict(value._extra()):
@@ -62,9 +62,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
             return ["ndarray", fields]
         return None
 
-    encoder = Encoder(place)
     try:
-        tree = encoder.encode(obj)
+        tree = Encoder(place).encode(obj)
         sources = memory.sources()
         text = json.dumps({"obj": tree}, separators=(",", ":"), allow_nan=False)
     except RecursionError:
@@ -73,7 +72,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     if isinstance(f, (str, os.PathLike)):
         with replacing(f) as stream:
             container.write(stream, metadata, sources)
-    elif hasattr(f, "write"):
+    elif hasattr(f, "write") and not isinstance(f, io.TextIOBase):
         container.write(f, metadata, sources)
     else:
         raise _no_file("save", f, "write")
@@ -120,7 +119,7 @@ def load(
             value=mmap,
             remedy="pass the file's path",
         )
-    elif hasattr(f, "read"):
+    elif hasattr(f, "read") and not isinstance(f, io.TextIOBase):
         metadata, entries, _ = container.read_header(f, None)
         data = container.read_data(f, entries)
     else:

@@ -113,8 +113,8 @@ def write(stream: IO[bytes], metadata: dict[str, str], sources: Sequence[Source]
         )
     checksum = b"%08x" % zlib.crc32(text)
     at = len(_PREFIX)
-    stream.write(struct.pack("<Q", len(text)))
-    stream.write(text[:at] + checksum + text[at + len(_ZEROS) :])
+    _put(stream, struct.pack("<Q", len(text)))
+    _put(stream, text[:at] + checksum + text[at + len(_ZEROS) :])
     table = b""
     for source in ordered:
         checksum = 0
@@ -122,9 +122,18 @@ def write(stream: IO[bytes], metadata: dict[str, str], sources: Sequence[Source]
         for i in range(0, len(data), _CHUNK_BYTES):
             chunk = data[i : i + _CHUNK_BYTES]
             checksum = zlib.crc32(chunk, checksum)
-            stream.write(chunk)
+            _put(stream, chunk)
         table += struct.pack("<I", checksum)
-    stream.write(table + struct.pack("<I", zlib.crc32(table)))
+    _put(stream, table + struct.pack("<I", zlib.crc32(table)))
+
+
+def _put(stream: IO[bytes], data: bytes | memoryview) -> None:
+    """Write all of the data; an unbuffered file may take it in parts."""
+    rest = memoryview(data)
+    while rest:
+        taken: Any = stream.write(rest)
+        # A wrapper that does not say how much it took took all.
+        rest = rest[len(rest) if taken is None else taken :]
 
 
 # ---- reading

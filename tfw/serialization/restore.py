@@ -155,6 +155,8 @@ class Restorer:
         # A meta tensor stays one whatever map_location says: there is nothing to move.
         target = saved if saved.type == "meta" else self._target(str(saved))
         backend = self._backend(target, saved)
+        if backend is cpu:
+            return backend, layout.array(np.empty(0, np.uint8))
         spec = contiguous(layout.shape, _BY_NAME[name], target)
         return backend, backend.empty(spec._replace(strides=layout.strides))
 

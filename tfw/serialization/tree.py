@@ -54,7 +54,7 @@ def _from_bits(text: Any) -> float:
 class Encoder:
     """Turns objects into JSON nodes. `place` does so for tensors and arrays, or returns None."""
 
-    def __init__(self, place: Callable[[Any, str], Node | None]) -> None:
+    def __init__(self, place: Callable[[Any, str, Encoder], Node | None]) -> None:
         self._place = place
         self._done: dict[int, int] = {}
         self._open: set[int] = set()
@@ -114,7 +114,7 @@ class Encoder:
                 for k, v in value.items()
             ]
             return [_MAPPING_TAGS[cls], *pairs]
-        node = self._place(value, path)
+        node = self._place(value, path, self)
         if node is None:
             raise refuse_save(
                 f"{_at(path)} is a {cls.__module__}.{cls.__qualname__}, which no checkpoint holds: "

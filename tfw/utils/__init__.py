@@ -1,1 +1,3 @@
 """Utilities around training."""
+
+from tfw.utils import data as data

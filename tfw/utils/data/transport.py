@@ -29,6 +29,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Below this many bytes a copy through the connection costs no more than a segment does.
 INLINE_BYTES = 1 << 14
+# Free segments that a worker keeps for batches to come. More are there only after the loop held on
+# to many batches for a while.
+KEPT_SEGMENTS = 8
 # Arrays start on cache lines.
 _ALIGNMENT = 64
 _PAGE = mmap.PAGESIZE
@@ -95,18 +98,23 @@ class Sender:
                 os.close(descriptor)
 
     def _take(self, n_bytes: int) -> tuple[int, list[int]]:
-        """Choose a free segment that fits, or a new number in place of one that is too small."""
+        """Choose a free segment that fits, or a new number in place of one that is too small.
+
+        Also returns the numbers of segments given up.
+        """
         fitting = [k for k in self._free if self._segments[k].size >= n_bytes]
+        kept = KEPT_SEGMENTS
         if fitting:
             number = min(fitting, key=lambda k: self._segments[k].size)
             self._free.remove(number)
-            return number, []
-        dropped: list[int] = []
-        if self._free:
-            dropped.append(self._free.pop())
-            del self._segments[dropped[0]]
-        self._made += 1
-        return self._made, dropped
+        else:
+            self._made += 1
+            number = self._made
+            kept = min(kept, max(len(self._free) - 1, 0))
+        dropped = [self._free.pop() for _ in range(len(self._free) - kept)]
+        for old in dropped:
+            del self._segments[old]
+        return number, dropped
 
 
 def _write(parts: Sequence[memoryview], segment: Array) -> list[tuple[int, int]]:
