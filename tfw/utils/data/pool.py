@@ -115,17 +115,18 @@ class Pool:
 
     def start_epoch(self) -> None:
         """Begin a new pass: what the last one asked for and did not take is forgotten."""
+        self._check()
         self.epoch += 1
         for i in range(self.size):
             self._send(i, ("start", self.epoch))
 
     def submit(self, worker: int, number: int, task: Any) -> None:
         """Give a worker a task. RuntimeError (LoaderError) if it is dead."""
+        self._check()
         freed = self._workers[worker].receiver.take_free()
         self._send(worker, ("task", self.epoch, number, task, freed))
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
-        self._check()
         try:
             self._workers[worker].send(message)
         except OSError:
