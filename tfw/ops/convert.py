@@ -245,7 +245,7 @@ _TYPE_NAMES = {
 
 def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Write src, converted and broadcast, into self."""
-    from tfw.dispatch import dispatch_inplace
+    from tfw.inplace import dispatch_inplace
 
     if not isinstance(src, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(
@@ -389,7 +389,7 @@ def _() -> Iterator[Reject]:
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Write one value everywhere: a number or a 0-d tensor."""
-    from tfw.dispatch import dispatch_inplace
+    from tfw.inplace import dispatch_inplace
 
     if isinstance(value, Tensor):
         if value._a.ndim:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tfw import dtypes
-from tfw.dispatch import dispatch_inplace
 from tfw.dtypes import INTEGERS
 from tfw.errors import ArgumentError, DtypeError, OutOfRangeError, ShapeError, ValueRangeError
 from tfw.fastpath import Fast
 from tfw.graph import Extent
-from tfw.ops.convert import copy, to
+from tfw.inplace import dispatch_inplace
+from tfw.ops.convert import contiguous, copy, to
 from tfw.ops.movement import Layout, permute, reshape, view_scatter, zeros_of
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, as_int, broadcast_shapes, elementwise_strides
@@ -365,7 +365,7 @@ def _prepared(x: Tensor, index: Any) -> tuple[Tensor, list[Tensor], list[int]]:
         elif isinstance(e, np.integer):
             e = int(e)
         elif not isinstance(e, (bool, *_BASIC)):
-            raise OutOfRangeError(
+            raise (ArgumentError if isinstance(e, str) else OutOfRangeError)(
                 f"{e!r} is no index",
                 op="index",
                 argument="index",
@@ -466,7 +466,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         return part
     result = take_at(part, arrays, tuple(dims))
     order = _result_order(part._a.ndim, dims, result._a.ndim - part._a.ndim + len(dims))
-    return result if order is None else permute(result, order)
+    return result if order is None else contiguous(permute(result, order))
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:

@@ -78,7 +78,7 @@ def _cost(x: Spec, other: Spec) -> Cost:
 @primitive(
     numpy=_matmul,
     infer=_matmul_spec,
-    fast=Fast("binary", _matmul_fast),
+    fast=Fast("direct", _matmul_fast, any_layout=True),
     dtypes=NUMERIC,
     dunders=("__matmul__",),
     autocast="half",

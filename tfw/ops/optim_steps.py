@@ -16,9 +16,9 @@ import numpy as np
 
 from tfw import dispatch as _dispatch
 from tfw import dtypes
-from tfw.dispatch import count_change
 from tfw.dtypes import FLOATING, Number
 from tfw.errors import ArgumentError
+from tfw.inplace import count_change
 from tfw.ops.convert import clone, to
 from tfw.ops.elementwise import add, div, maximum, mul, neg, pow, sqrt, sub
 from tfw.registry import Call, Op, Reject, op

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tfw import dtypes
-from tfw.dispatch import count_change
 from tfw.dtypes import FLOATING, dtype
 from tfw.errors import ArgumentError, AutogradError, DtypeError, ShapeError, ValueRangeError
 from tfw.fastpath import Fast
 from tfw.graph import LEAF
+from tfw.inplace import count_change
 from tfw.ops import philox_reference
 from tfw.ops.convert import as_device, to
 from tfw.ops.creation import host_tensor, place, sizes, tensor
@@ -616,7 +616,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     seed, offset = default_generator.take(-(-input._a.size // 4))
     if inplace:
-        from tfw.dispatch import dispatch_inplace
+        from tfw.inplace import dispatch_inplace
 
         return dispatch_inplace(dropout_at.op, (input, p, seed, offset))
     return dropout_at(input, p, seed, offset)

@@ -287,8 +287,10 @@ def _() -> Iterator[Reject]:
 def _extreme_spec(name: str) -> Any:
     def infer(x: Spec, dim: Any, keepdim: bool) -> Spec:
         dims = normalize_dims(name, dim, x.shape)
-        if builtins.any(x.shape[d] == 0 for d in dims):
-            raise OutOfRangeError(
+        if x.shape and builtins.any(x.shape[d] == 0 for d in dims):
+            # PyTorch has an IndexError where a dim is named, a RuntimeError where none is.
+            kind = OutOfRangeError if dim not in (None, ()) else ShapeError
+            raise kind(
                 f"nothing to choose from along dim={dim} of shape {x.shape}",
                 op=name,
                 argument="dim",
@@ -309,7 +311,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     Shapes: input's without dim, or with size 1 there if keepdim.
     Dtypes: all real.
-    Errors: IndexError for a dim out of range or of size 0.
+    Errors: IndexError for a dim out of range or of size 0, RuntimeError for an empty tensor without dim.
     Source: elementary.
     Example: `tfw.arange(4).amax().item() == 3`
     """
@@ -326,7 +328,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     Shapes: input's without dim, or with size 1 there if keepdim.
     Dtypes: all real.
-    Errors: IndexError for a dim out of range or of size 0.
+    Errors: IndexError for a dim out of range or of size 0, RuntimeError for an empty tensor without dim.
     Source: elementary.
     Example: `tfw.arange(4).amin().item() == 0`
     """
@@ -358,6 +360,7 @@ for _function, _numpy in ((amax, np.max), (amin, np.min)):
     def _() -> Iterator[Reject]:
         yield Reject(Call(np.ones((2, 3)), 2), DimError, argument="dim", value=2)
         yield Reject(Call(np.ones((0, 3)), 0), OutOfRangeError, argument="dim", value=0)
+        yield Reject(Call(np.ones((0, 3))), ShapeError, argument="dim")
 
 
 def _finding(name: str, function: Any) -> Any:
