@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfw.dispatch import NUMBERS, dispatch, dispatch_inplace
+from tfw.dispatch import NUMBERS, dispatch
 from tfw.fastpath import Fast, make_function
+from tfw.inplace import dispatch_inplace
 from tfw.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfw.dispatch import check_writable, count_change, set_history
 from tfw.errors import ArgumentError, AutogradError, ShapeError
 from tfw.graph import (
     Edge,
@@ -21,6 +20,7 @@ from tfw.graph import (
     save,
     start,
 )
+from tfw.inplace import check_writable, count_change, set_history
 from tfw.ops.creation import zeros
 from tfw.ops.reduce import sum_to_size
 from tfw.runtime.thread_state import state
