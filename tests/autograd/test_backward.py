@@ -119,6 +119,15 @@ def test_second_backward_through_a_freed_graph(t: Any) -> Any:
     return again, x.grad
 
 
+@twin([[7.0, 7.0], [7.0, 5.0]])
+def test_nodes_that_saved_no_tensor_run_again(t: Any) -> Any:
+    x = t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = t.cat([x.sum(0), x.mean(1), x.reshape(-1)[1:], x.T[0], (x + 1.0).expand(2, 2, 2)[0, 0]])
+    y.sum().backward()
+    y.sum().backward()
+    return x.grad
+
+
 @twin([36.0, "RuntimeError"])
 def test_retain_graph(t: Any) -> Any:
     x = t.tensor(2.0, requires_grad=True)

@@ -12,7 +12,7 @@ import torch
 from twins import TWINS, Program, assert_told
 
 HERE = Path(__file__).parent
-for file in sorted(HERE.glob("test_*.py")):
+for file in sorted([*HERE.glob("test_*.py"), *HERE.parent.glob("test_*.py")]):
     if "from twins import" in file.read_text() and file.stem != __name__:
         importlib.import_module(file.stem)
 

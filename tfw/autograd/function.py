@@ -32,7 +32,8 @@ class FunctionCtx:
 
     needs_input_grad: tuple[bool, ...] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._to_save: tuple[Tensor | None, ...] = ()
         self._dirty: tuple[Tensor, ...] = ()
         self._non_differentiable: tuple[Tensor, ...] = ()
@@ -67,7 +68,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors that save_for_backward kept. RuntimeError once they were freed or modified."""
         if self._saved is None:
-            raise freed(type(self).__name__)
+            raise freed(self._name)
         return tuple(None if item is None else self._unpack(*item) for item in self._saved)
 
     def _unpack(self, item: Saved, edge: Edge | None) -> Tensor:
@@ -198,7 +199,7 @@ class Function:
         """Run forward on args and record backward."""
         edges = [edge_of(a) if isinstance(a, Tensor) else None for a in args]
         tracked = state.grad_enabled and any(e is not None for e in edges)
-        ctx: FunctionCtx = type(cls.__name__ + "Ctx", (FunctionCtx,), {})()
+        ctx = FunctionCtx(cls.__name__)
         ctx.needs_input_grad = tuple(e is not None for e in edges)
         state.grad_enabled, before = False, state.grad_enabled
         try:
