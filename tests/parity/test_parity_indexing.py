@@ -131,6 +131,7 @@ def test_writing(shape: tuple[int, ...]) -> None:
         if k % 3:
             # PyTorch leaves open which of two writes to one place stays: one value for all.
             target = tuple(part.shape) if k % 3 == 1 else tuple(part.shape)[1:]
+            target = (1, *target) if k % 6 == 1 else target
             value = np.full(target, -3.25)
         t[as_torch(index)] = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         try:

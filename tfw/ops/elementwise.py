@@ -474,10 +474,16 @@ relu = unary(
 )
 
 
+def _relu_grad(g: Any, y: Any) -> Any:
+    # Chosen, not multiplied: inf * 0 would be NaN.
+    result = np.where(np.less_equal(y, _ZERO[y.dtype]), _ZERO[g.dtype], g)
+    return result if result.ndim else result[()]  # a scalar, as ufuncs give
+
+
 relu_grad = binary(
     "relu_grad",
     "Gradient of relu from its result: 0 where other <= 0, else input; other gets no gradient.",
-    numpy=lambda g, y: np.where(np.less_equal(y, _ZERO[y.dtype]), _ZERO[g.dtype], g),
+    numpy=_relu_grad,
     triton="tl.where({other} <= 0, 0, {input})",
     inplace=False,
     hidden=True,

@@ -492,6 +492,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     value = to(value, self.device, self.dtype)
     target = _combined_shape("setitem", [tuple(a._a.shape) for a in arrays])
+    value = _without_leading_ones(value, part._a.ndim - len(dims) + len(target))
     order = _result_order(part._a.ndim, dims, len(target))
     if order is not None:
         value = _bring_front(value, dims[0], len(target), len(order))
@@ -511,10 +512,14 @@ def _bring_front(value: Tensor, at: int, n_index: int, ndim: int) -> Tensor:
 
 
 def _assign(part: Tensor, value: Tensor) -> None:
-    # Leading dims of size 1 are dropped, as NumPy and PyTorch do.
-    while value._a.ndim > part._a.ndim and value._a.shape[0] == 1:
+    dispatch_inplace(copy.op, (part, _without_leading_ones(value, part._a.ndim)))
+
+
+def _without_leading_ones(value: Tensor, ndim: int) -> Tensor:
+    """Drop leading dims of size 1 beyond ndim, as NumPy and PyTorch do when a value is assigned."""
+    while value._a.ndim > ndim and value._a.shape[0] == 1:
         value = slice_view(value, 0)
-    dispatch_inplace(copy.op, (part, value))
+    return value
 
 
 Tensor.__getitem__ = getitem
