@@ -11,8 +11,8 @@ from tfw.autograd.modes import is_grad_enabled as is_grad_enabled
 from tfw.autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from tfw.autograd.modes import no_grad as no_grad
 from tfw.autograd.modes import set_grad_enabled as set_grad_enabled
-from tfw.dtypes import bool_ as bool_
 from tfw.dtypes import bfloat16 as bfloat16
+from tfw.dtypes import bool_ as bool_
 from tfw.dtypes import can_cast as can_cast
 from tfw.dtypes import complex64 as complex64
 from tfw.dtypes import complex128 as complex128
@@ -169,7 +169,8 @@ if TYPE_CHECKING:
     from tfw.serialization import load as load
     from tfw.serialization import save as save
 
-# Loaded when first used, since a script needs only some of them: module, or (module, name) to take from it.
+# Loaded when first used, since a script needs only some of them: module, or (module, name) to take
+# from it.
 _LATER = {
     "nn": "tfw.nn",
     "optim": "tfw.optim",

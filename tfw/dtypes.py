@@ -1,14 +1,15 @@
 """Element types: the `dtype` objects, type promotion and the dtype in which each is accumulated.
 
-Promotion follows PyTorch (https://docs.pytorch.org/docs/stable/tensor_attributes.html): tensors with
-dimensions outrank zero-dimensional tensors, which outrank Python numbers, unless the lower rank is of a
-higher category (bool < integer < floating < complex).
+Promotion follows PyTorch (https://docs.pytorch.org/docs/stable/tensor_attributes.html): tensors
+with dimensions outrank zero-dimensional tensors, which outrank Python numbers, unless the lower
+rank is of a higher category (bool < integer < floating < complex).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import reduce
 from typing import Any, Final
 
 import ml_dtypes
@@ -28,7 +29,7 @@ class Category(IntEnum):
     COMPLEX = 3
 
 
-class dtype:
+class dtype:  # noqa: N801  PyTorch's name
     """The type of a tensor's elements; one object per type, compared by identity.
 
     Attributes:
@@ -115,7 +116,7 @@ def by_name(name: str) -> dtype:
 
 
 def from_numpy(np_dtype: np.dtype[Any]) -> dtype:
-    """Return the dtype with NumPy's `np_dtype`; byte order is not kept. DtypeError if there is none."""
+    """Return the dtype with NumPy's `np_dtype` but for byte order. DtypeError if there is none."""
     found = BY_NUMPY.get(np_dtype) or BY_NUMPY.get(np_dtype.newbyteorder("="))
     if found is None:
         raise DtypeError(
@@ -150,7 +151,7 @@ def set_default_dtype(d: dtype) -> None:
 
 
 def of_scalar(value: Number) -> dtype:
-    """Return the dtype of a Python number: bool, int64, the default dtype or its complex partner."""
+    """Return a Python number's dtype: bool, int64, the default dtype or its complex partner."""
     if isinstance(value, (bool, np.bool_)):
         return bool_
     if isinstance(value, (int, np.integer)):
@@ -161,7 +162,7 @@ def of_scalar(value: Number) -> dtype:
 
 
 def accumulation(d: dtype) -> dtype:
-    """Return the dtype in which values of `d` are computed: half types in float32, others as they are."""
+    """Return the dtype in which values of `d` are computed: float32 for half types, else `d`."""
     return float32 if d.category is Category.FLOATING and d.itemsize < 4 else d
 
 
@@ -206,19 +207,14 @@ def result_type(
     dims: Iterable[dtype], zero_dims: Iterable[dtype], numbers: Iterable[Number]
 ) -> dtype:
     """Promote by PyTorch's three ranks: tensors with dims, zero-dim tensors, Python numbers."""
-    result: dtype | None = None
-    for rank in (dims, zero_dims, [of_scalar(n) for n in numbers]):
-        within: dtype | None = None
-        for d in rank:
-            within = d if within is None else promote_types(within, d)
-        if within is None:
-            continue
-        if result is None:
-            result = within
-        elif within.category > result.category:
-            result = promote_types(result, within)
-    if result is None:
+    ranks = (list(dims), list(zero_dims), [of_scalar(n) for n in numbers])
+    promoted = [reduce(promote_types, rank) for rank in ranks if rank]
+    if not promoted:
         raise DtypeError("no operand has a dtype", op="result_type", argument="tensors")
+    result = promoted[0]
+    for lower in promoted[1:]:
+        if lower.category > result.category:
+            result = promote_types(result, lower)
     return result
 
 
@@ -227,7 +223,7 @@ def can_cast(from_: dtype, to: dtype) -> bool:
     return to.category >= from_.category
 
 
-class finfo:
+class finfo:  # noqa: N801  PyTorch's name
     """Limits of a floating-point dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
 
     def __init__(self, type: dtype | None = None) -> None:
@@ -236,7 +232,7 @@ class finfo:
             raise ArgumentError(
                 f"type={d!r} is not a floating-point dtype; use iinfo", op="finfo", argument="type"
             )
-        info = ml_dtypes.finfo(d.numpy)
+        info: Any = ml_dtypes.finfo(d.numpy)
         self.dtype = d.name
         self.bits = d.to_real().bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
@@ -244,7 +240,7 @@ class finfo:
         self.resolution = float(info.resolution)
 
 
-class iinfo:
+class iinfo:  # noqa: N801  PyTorch's name
     """Limits of an integer dtype: bits, max, min."""
 
     def __init__(self, type: dtype) -> None:

@@ -5,8 +5,8 @@ Every message names the op, the argument, its value and the rule, then a remedy 
     DimError: softmax: dim=2 is out of range for input of shape (4, 7)
       allowed: -2 <= dim <= 1
 
-Each class derives from the type that PyTorch raises for the same fault, so `except` lines written for
-PyTorch keep working, and carries the parts of its message as fields.
+Each class derives from the type that PyTorch raises for the same fault, so `except` lines written
+for PyTorch keep working, and carries the parts of its message as fields.
 """
 
 from __future__ import annotations

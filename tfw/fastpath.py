@@ -129,7 +129,9 @@ def any_layout(
         return slow(op, args)
     kind = fast[kind]
     if value.__class__ is not np.ndarray:
-        value, kind = np.asarray(value), kind.scalar
+        value = np.asarray(value)
+    if not value.ndim:
+        kind = kind.scalar
     elif value.ndim > 1:
         wanted = _byte_strides(a.shape, a.strides, b.shape, b.strides, a.itemsize, value.itemsize)
         if value.strides != wanted:

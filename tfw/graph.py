@@ -1,7 +1,8 @@
 """The graph that backward walks: nodes, edges, saved values, versions and views.
 
-A node never refers to a Tensor, except that the edge to a leaf is the leaf itself, which accumulates
-its own gradient. So memory goes with the last reference and no cycle needs the garbage collector.
+A node never refers to a Tensor, except that the edge to a leaf is the leaf itself, which
+accumulates its own gradient. So memory goes with the last reference and no cycle needs the garbage
+collector.
 
 A tensor's `_node` field is one of
 - None: not tracked;
@@ -54,7 +55,7 @@ class Output(NamedTuple):
     """Output `index` of a node that has several."""
 
     node: Node
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  nobody searches it
 
 
 Edge = Any  # Node | Output | Tensor (a leaf)
@@ -77,7 +78,7 @@ class View(NamedTuple):
     parent: Tensor
     op: Any
     attrs: tuple[Any, ...]
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  nobody searches it
     version: int
     node: Edge | None
     tracked: bool
@@ -156,14 +157,20 @@ class Node:
         return self._metadata
 
     def register_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(grad_inputs, grad_outputs)` after this node ran; what it returns replaces grad_inputs."""
+        """Call `hook(grad_inputs, grad_outputs)` after this node ran.
+
+        What it returns replaces grad_inputs.
+        """
         if self._hooks is None:
             self._hooks = {}
         self.watched = True
         return Handle(self._hooks, hook)
 
     def register_prehook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(grad_outputs)` before this node runs; what it returns replaces grad_outputs."""
+        """Call `hook(grad_outputs)` before this node runs.
+
+        What it returns replaces grad_outputs.
+        """
         if self._prehooks is None:
             self._prehooks = {}
         self.watched = True
@@ -221,11 +228,11 @@ def edge_of(tensor: Tensor) -> Edge | None:
 
 
 def _resolve(tensor: Tensor) -> Edge | None:
-    """Find the edge of a view, replaying its view op on the parent's edge where the memory changed since."""
+    """Find the edge of a view; replay its op on the parent's edge where the memory changed since."""
     chain: list[Tensor] = []
     while tensor._node.__class__ is View:
         view: View = tensor._node
-        if not view.tracked or (view.node is not None and view.version == tensor._cell[0]):
+        if not view.tracked or (view.node is not None and view.version == tensor._cell[0]):  # pyright: ignore[reportOptionalSubscript]  a view has a cell
             break
         chain.append(tensor)
         tensor = view.parent
@@ -236,11 +243,11 @@ def _resolve(tensor: Tensor) -> Edge | None:
         if edge is None and view.node is None:
             continue
         edge = None if edge is None else view.op.replay(view, edge)
-        child._node = view._replace(node=edge, version=child._cell[0])
+        child._node = view._replace(node=edge, version=child._cell[0])  # pyright: ignore[reportOptionalSubscript]  a view has a cell
     return edge
 
 
-_new_tuple = tuple.__new__  # a third of a NamedTuple's own constructor
+_new_tuple = tuple[Any, ...].__new__  # a third of a NamedTuple's own constructor
 
 
 def save(tensor: Tensor) -> Saved:
@@ -261,7 +268,8 @@ def check_version(saved: Saved, name: str, what: str) -> None:
     if saved.cell[0] != saved.version:
         raise VersionError(
             f"{what} of shape {tuple(saved.payload.shape)}, which its gradient needs, was modified "
-            f"by an inplace operation: it is at version {saved.cell[0]}, version {saved.version} was saved",
+            f"by an inplace operation: it is at version {saved.cell[0]}, version {saved.version} was "
+            "saved",
             op=name,
             argument=what,
             value=saved.cell[0],
@@ -273,7 +281,8 @@ def check_version(saved: Saved, name: str, what: str) -> None:
 def freed(name: str) -> AutogradError:
     """Return the error for a second backward through a node that released what it saved."""
     return AutogradError(
-        "trying to backward through the graph a second time; its saved values were freed by the first",
+        "trying to backward through the graph a second time; its saved values were freed by the "
+        "first",
         op=name,
         remedy="pass retain_graph=True to the first backward",
     )

@@ -1,7 +1,7 @@
 """From an op to a node: what its vjps need, saving just that, and applying them.
 
-A vjp is a plain function whose parameter names say what it needs (see `GradPlan`), so nothing is saved
-that no vjp of a needed input names.
+A vjp is a plain function whose parameter names say what it needs (see `GradPlan`), so nothing is
+saved that no vjp of a needed input names.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from tfw.errors import ArgumentError
 from tfw.graph import (
     LEAF,
     Edge,
-    Extent,
     Node,
     Output,
     Saved,
-    check_version,
     anomaly,
+    check_version,
     edge_of,
     extent,
     freed,
@@ -60,8 +59,8 @@ class GradPlan:
     """What to save and which vjps to run when a given set of an op's inputs needs gradients.
 
     A vjp's parameter may be named
-    - ``g``: the gradient of the one output, or ``g_<output>`` of one of several (None if unused), or
-      ``grads``: a list of all, for an op whose number of outputs varies;
+    - ``g``: the gradient of the one output, or ``g_<output>`` of one of several (None if unused),
+      or ``grads``: a list of all, for an op whose number of outputs varies;
     - an input or an output: that tensor, saved;
     - ``<input>_spec`` or ``<output>_spec``: its shape and kind, without memory;
     - an attribute: its value;
@@ -139,14 +138,17 @@ class OpNode(Node):
     shapes: tuple[Any, ...] | None = None
 
     def name(self) -> str:
+        """Return the op's name as PyTorch writes it."""
         words = self.plan.op.name.split("_")
         return "".join(w[:1].upper() + w[1:] for w in words) + "Backward0"
 
     def release(self) -> None:
+        """Drop the saved values, if the plan keeps any."""
         if self.plan.saves:
             self.saved = None
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """Run the vjps, and sum each gradient to the shape its input was broadcast from."""
         if self.saved is None:
             raise freed(self.plan.op.name)
         result = self.plan.run(self, grads, self.saved, state.grad_enabled)
@@ -201,7 +203,7 @@ _SAVED = """
 
 
 def _compile(plan: GradPlan) -> Callable[..., Any]:
-    """Compile the plan into one function of (node, grads, saved, recording): a third of a loop's time."""
+    """Compile the plan into a function of (node, grads, saved, recording): thrice a loop's speed."""
     lines = ["def run(node, grads, saved, recording):"]
     lines += [_SAVED.format(k=k).strip("\n") for k in range(len(plan.saves))]
     n = len(plan.op.inputs)
@@ -285,7 +287,10 @@ def record(
     edges: tuple[Edge | None, ...],
     attrs: tuple[Any, ...],
 ) -> OpNode | None:
-    """Attach a node to an op's outputs; `inputs` are Tensors, None or numbers, as many as `edges`."""
+    """Attach a node to an op's outputs.
+
+    `inputs` are Tensors, None or numbers, as many as `edges`.
+    """
     if outputs[0]._kind.dtype.category < Category.FLOATING and len(outputs) == 1:
         return None
     mask = 0
@@ -324,7 +329,7 @@ def _node(plan: GradPlan, edges: tuple[Edge | None, ...], attrs: tuple[Any, ...]
 
 
 def record_unary(op: Differentiable, out: Tensor, x: Tensor, attrs: tuple[Any, ...]) -> None:
-    """Record the result of a one-tensor op on the fast path; the caller saw that x may be tracked."""
+    """Record a one-tensor op's result on the fast path; the caller saw that x may be tracked."""
     edge = x._node
     if edge.__class__ is not OpNode:
         edge = x if edge is LEAF else edge_of(x)

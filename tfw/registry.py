@@ -14,6 +14,7 @@ docs/adding-an-op.md shows every slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from tfw import dtypes
@@ -230,6 +231,7 @@ class Op(Runnable):
         self.list_at = len(tensors) - 1 if listed else None
         self.inputs = tuple(tensors)
         self.attrs = tuple(n for n in values if n not in tensors)
+        self.default_attrs = [defaults.get(n) for n in self.attrs]
         self.tensor_positions = tuple(values.index(n) for n in self.inputs)
         self.attr_positions = tuple(values.index(n) for n in self.attrs)
         self.accepts = tuple(
@@ -244,10 +246,8 @@ class Op(Runnable):
     def _pointwise_spec(self, *args: Any) -> Spec:
         """Broadcast shape, PyTorch's layout, and the dtype of the operands (or the declared one)."""
         specs = [s for s in args[: len(self.inputs)] if isinstance(s, Spec)]
-        shape = broadcast_shapes(self.name, *[s.shape for s in specs], names=self.inputs)
-        strides = elementwise_strides(shape, [(s.shape, s.strides) for s in specs])
-        d = self.result_dtype or specs[-1].dtype
-        return Spec(shape, strides, d, specs[0].device)
+        shape, strides = _pointwise_layout(self.name, self.inputs, tuple(s[:2] for s in specs))
+        return Spec(shape, strides, self.result_dtype or specs[-1].dtype, specs[0].device)
 
     def _view_spec(self, spec: Spec, *attrs: Any) -> Spec:
         assert self.layout is not None
@@ -342,6 +342,15 @@ class Op(Runnable):
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
+
+
+@lru_cache(maxsize=4096)
+def _pointwise_layout(
+    op: str, names: tuple[str, ...], layouts: tuple[tuple[Shape, Shape], ...]
+) -> tuple[Shape, Shape]:
+    """Return shape and strides of an elementwise result; kept, since a program has few of them."""
+    shape = broadcast_shapes(op, *[s for s, _ in layouts], names=names)
+    return shape, elementwise_strides(shape, layouts)
 
 
 def op(**slots: Any) -> Callable[[Callable[P, R]], OpFunction[P, R]]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple, SupportsIndex, overload
 
 from tfw.dtypes import dtype
 from tfw.errors import ArgumentError, DeviceError, DimError, LayoutError, ShapeError
 
 Shape = tuple[int, ...]
+_item = tuple[int, ...].__getitem__
 DEVICE_TYPES = ("cpu", "cuda", "meta")
 
 
@@ -25,12 +26,12 @@ class Size(tuple[int, ...]):
         """Return the product of the sizes."""
         return math.prod(self)
 
-    @overload  # type: ignore[override]
-    def __getitem__(self, key: int, /) -> int: ...  # pyright: ignore[reportNoOverloadImplementation]
+    @overload
+    def __getitem__(self, key: SupportsIndex, /) -> int: ...
     @overload
     def __getitem__(self, key: slice, /) -> Size: ...
-    def __getitem__(self, key: int | slice, /) -> int | Size:
-        item = tuple.__getitem__(self, key)
+    def __getitem__(self, key: SupportsIndex | slice, /) -> int | Size:
+        item = _item(self, key)
         return Size(item) if isinstance(item, tuple) else item
 
     def __add__(self, other: tuple[int, ...], /) -> Size:  # type: ignore[override]
@@ -40,7 +41,7 @@ class Size(tuple[int, ...]):
         return f"tfw.Size({list(self)})"
 
 
-class device:
+class device:  # noqa: N801  PyTorch's name
     """Where a tensor lives: a type (``cpu``, ``cuda``, ``meta``) and an index or None.
 
     Errors: RuntimeError (DeviceError) for a string that names no device.
@@ -168,7 +169,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether two indices can address one element (an expanded tensor, an odd as_strided)."""
+    """Return whether two indices can address one element (expanded, or an odd as_strided)."""
     if 0 in shape:
         return False
     reach = 0
@@ -219,7 +220,7 @@ def normalize_dims(
 
 
 def as_int(op: str, value: object, name: str) -> int:
-    """Return `value` as an int, taking whatever has `__index__` but no bool. TypeError otherwise."""
+    """Return `value` as an int; whatever has `__index__` but no bool will do, else TypeError."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentError(
             f"{name}={value!r} is a {type(value).__name__}, not an integer",
@@ -231,14 +232,17 @@ def as_int(op: str, value: object, name: str) -> int:
 
 
 def as_shape(op: str, sizes: Sequence[object], name: str = "size") -> Shape:
-    """Return sizes given as `f(2, 3)` or `f((2, 3))` as a tuple of ints (-1 is left to the caller)."""
+    """Return sizes given as `f(2, 3)` or `f((2, 3))` as a tuple of ints; -1 is the caller's to fill."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = sizes[0]  # pyright: ignore[reportUnknownVariableType]  elements are checked below
-    return tuple(as_int(op, n, name) for n in sizes)
+    return tuple(as_int(op, n, name) for n in sizes)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  here
 
 
 def broadcast_shapes(op: str, *shapes: Shape, names: Sequence[str] = ("input", "other")) -> Shape:
-    """Return the common shape under broadcasting. RuntimeError if two sizes differ and neither is 1."""
+    """Return the common shape under broadcasting.
+
+    Errors: RuntimeError (ShapeError) if two sizes differ and neither is 1.
+    """
     ndim = max((len(s) for s in shapes), default=0)
     result = [1] * ndim
     for shape in shapes:
@@ -250,7 +254,8 @@ def broadcast_shapes(op: str, *shapes: Shape, names: Sequence[str] = ("input", "
                         for name, s in zip(_padded(names, len(shapes)), shapes, strict=True)
                     )
                     raise ShapeError(
-                        f"shapes do not broadcast: {shown} differ at dim {i - ndim} ({result[i]} against {n})",
+                        f"shapes do not broadcast: {shown} differ at dim {i - ndim} "
+                        f"({result[i]} against {n})",
                         op=op,
                         argument="shape",
                         value=shapes,
@@ -276,8 +281,9 @@ def expand_strides(shape: Shape, strides: Shape, to: Shape) -> Shape:
 def elementwise_strides(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
     """Return the strides that PyTorch gives an elementwise result of `shape`.
 
-    Operands (shape, strides) that are all row-major give row-major. Otherwise dims are ordered by the
-    first operand that can tell them apart, innermost last, so a channels-last input stays channels-last.
+    Operands (shape, strides) that are all row-major give row-major. Otherwise dims are ordered by
+    the first operand that can tell them apart, innermost last, so a channels-last input stays
+    channels-last.
     Source: the documented behaviour of `torch.empty_like(memory_format=preserve_format)` and
     TensorIterator (https://github.com/pytorch/pytorch/wiki/How-to-use-TensorIterator).
     """
@@ -303,9 +309,8 @@ def elementwise_strides(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -
                 return 1
         return 0
 
-    for i in range(
-        1, ndim
-    ):  # insertion sort that stops at the first decided pair, as ambiguity is not transitive
+    # Insertion sort that stops at the first decided pair, as ambiguity is not transitive.
+    for i in range(1, ndim):
         at = i
         for j in range(i - 1, -1, -1):
             comparison = before(order[j], order[at])
@@ -323,7 +328,10 @@ def elementwise_strides(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -
 
 
 def infer_size(op: str, shape: Shape, numel: int) -> Shape:
-    """Return `shape` with one -1 filled in so that it holds `numel` elements. RuntimeError if none does."""
+    """Return `shape` with one -1 filled in so that it holds `numel` elements.
+
+    Errors: RuntimeError (ShapeError) if no size does that.
+    """
     known = math.prod(n for n in shape if n != -1)
     holes = shape.count(-1)
     fits = known == numel if not holes else known > 0 and numel % known == 0

@@ -53,7 +53,7 @@ BINARY = """
                     value = state.run(rule, {x}._a, {y}._a{rule_attrs})
                     node = {x}._node or {y}._node
                 else:
-                    return slow(op, ({args}))
+                    return any_layout(op, rule, fast, slow, ({args}))
                 out = new(Tensor)
                 out._a = value
                 out._kind = result_kind
@@ -62,6 +62,7 @@ BINARY = """
                 return out
         except RECOVERABLE:
             pass
+        return any_layout(op, rule, fast, slow, ({args}))
 """
 
 VIEW = """

@@ -139,13 +139,14 @@ class Tensor:
     def numpy(self, *, force: bool = False) -> Any:
         """Return the values as an ndarray; on the CPU it shares this tensor's memory.
 
-        Errors: RuntimeError if the tensor requires grad, TypeError if it is not on the CPU; `force=True`
-        detaches and copies instead.
+        Errors: RuntimeError if the tensor requires grad, TypeError if it is not on the CPU;
+        `force=True` detaches and copies instead.
         """
         if not force:
             if self.requires_grad:
                 raise AutogradError(
-                    "a tensor that requires grad cannot become an ndarray, which would lose its history",
+                    "a tensor that requires grad cannot become an ndarray, which would lose its "
+                    "history",
                     op="numpy",
                     remedy="call detach() first, or numpy(force=True)",
                 )
@@ -287,8 +288,8 @@ class Tensor:
                 raise AutogradError("a tensor cannot be its own gradient", op="grad")
             if value._a.shape != self._a.shape or value._kind.dtype is not self._kind.dtype:
                 raise ShapeError(
-                    f"a gradient of shape {tuple(value._a.shape)} and {value.dtype!r} does not fit a tensor "
-                    f"of shape {tuple(self._a.shape)} and {self.dtype!r}",
+                    f"a gradient of shape {tuple(value._a.shape)} and {value.dtype!r} does not fit "
+                    f"a tensor of shape {tuple(self._a.shape)} and {self.dtype!r}",
                     op="grad",
                 )
         self._grad = value
@@ -359,7 +360,7 @@ class Tensor:
         return node._retained is not None and index in node._retained
 
     def detach(self) -> Tensor:
-        """Return the same memory without history; in-place changes are still noticed by backward."""
+        """Return the same memory without history; backward still notices in-place changes."""
         result = new_tensor(self._a, self._kind)
         result._cell = graph.cell_of(self)
         return result
@@ -375,7 +376,7 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history; unlike `detach()`, changes to it escape backward's checks."""
+        """The same memory without history; unlike `detach()`'s, changes escape backward's checks."""
         return new_tensor(self._a, self._kind)
 
     @data.setter

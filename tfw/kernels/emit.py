@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from tfw import dtypes
 from tfw.dtypes import Category, accumulation, dtype
-from tfw.errors import DtypeError
 from tfw.kernels import program
 from tfw.kernels.program import Node, Program, is_arithmetic
+from tfw.kernels.spelling import converted, literal, triton_type
 from tfw.kernels.walk import FLAT, GATHER, ROWS, TILE
 from tfw.runtime.cuda.plan import LazyFunction
 
@@ -30,21 +30,6 @@ _RESERVED = frozenset(
         *("col_mask", "BLOCK", "ROWS", "COLS"),
     )
 )
-
-_TRITON_TYPES = {
-    dtypes.bool_: "tl.int1",
-    dtypes.uint8: "tl.uint8",
-    dtypes.int8: "tl.int8",
-    dtypes.int16: "tl.int16",
-    dtypes.int32: "tl.int32",
-    dtypes.int64: "tl.int64",
-    dtypes.float8_e4m3fn: "tl.float8e4nv",
-    dtypes.float8_e5m2: "tl.float8e5",
-    dtypes.float16: "tl.float16",
-    dtypes.bfloat16: "tl.bfloat16",
-    dtypes.float32: "tl.float32",
-    dtypes.float64: "tl.float64",
-}
 
 
 class Shape(NamedTuple):
@@ -121,18 +106,6 @@ def emit(p: Program, shape: Shape) -> Emitted:
 def tensor_inputs(p: Program) -> list[int]:
     """Return the numbers of a program's inputs in memory, in the order of its nodes."""
     return [n.detail for n in p.nodes if n.kind == program.TENSOR]
-
-
-def triton_type(d: dtype) -> str:
-    """Return the name by which Triton knows a dtype. DtypeError if it does not."""
-    if d not in _TRITON_TYPES:
-        raise DtypeError(
-            f"{d!r} has no kernel",
-            op="emit",
-            value=d,
-            rule=", ".join(t.name for t in _TRITON_TYPES),
-        )
-    return _TRITON_TYPES[d]
 
 
 class _Writer:
@@ -364,7 +337,7 @@ class _Writer:
         return f"tl.store({pointer} + {offsets}, {value}" + (f", mask={mask})" if mask else ")")
 
     def _full(self, node: Node) -> str:
-        value = _literal(node.detail, node.dtype)
+        value = literal(node.detail, node.dtype)
         return f"tl.full((), {value}, {triton_type(accumulation(node.dtype))})"
 
     def _apply(self, node: Node) -> str:
@@ -381,7 +354,7 @@ class _Writer:
         for a, arg in zip(node.args, args, strict=True):
             text = self.names[a]
             if arg.kind == program.CONSTANT:
-                text = self._full(arg) if alone else _literal(arg.detail, arg.dtype)
+                text = self._full(arg) if alone else literal(arg.detail, arg.dtype)
             elif arg.kind in (program.NUMBER, program.ATTR) and arg.dtype is dtypes.bool_:
                 text = f"({text} != 0)"
             texts.append(text)
@@ -394,36 +367,7 @@ class _Writer:
         (a,) = node.args
         source = self.program.nodes[a]
         text = self._full(source) if source.kind == program.CONSTANT else self.names[a]
-        return _converted(text, source.dtype, node.dtype)
-
-
-def _literal(value: Any, d: dtype) -> str:
-    """Return a number as source text of its dtype's category."""
-    if d is dtypes.bool_:
-        return str(bool(value))
-    if d.category is Category.INTEGER:
-        return str(int(value)) if value >= 0 else f"({int(value)})"
-    value = float(value)
-    if not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value) if math.copysign(1.0, value) > 0 else f"({value!r})"
-
-
-def _converted(text: str, source: dtype, target: dtype) -> str:
-    """Return a value converted: rounded to the target's digits, in the type it is computed in."""
-    if target is dtypes.bool_:
-        return text if source is dtypes.bool_ else f"{text} != 0"
-    wide, computed = accumulation(target), accumulation(source)
-    if target.category is Category.FLOATING:
-        if computed is not wide:
-            text = f"{text}.to({triton_type(wide)})"
-        if wide is not target and source is not target:
-            text = f"{text}.to({triton_type(target)}).to({triton_type(wide)})"
-        return text
-    if source.category is Category.FLOATING and target.itemsize < 4:
-        # By way of int32, so that values out of range wrap as they do on the CPU.
-        text = f"{text}.to(tl.int32)"
-    return text if source is target else f"{text}.to({triton_type(target)})"
+        return converted(text, source.dtype, node.dtype)
 
 
 def _define(name: str, source: str) -> Any:

@@ -18,7 +18,7 @@ from tfw.dtypes import accumulation, dtype
 from tfw.errors import CompileError
 from tfw.kernels import program
 from tfw.kernels.program import Builder
-from tfw.registry import Op
+from tfw.registry import OPS, Op
 from tfw.runtime.backend import Backend, Runnable
 from tfw.runtime.thread_state import state
 from tfw.shapes import Shape, Spec, device
@@ -58,12 +58,29 @@ def _refuse(self: Placeholder, *_: object) -> Any:
     raise NeedsValueError(self.index)
 
 
+def _operator(op: str, swapped: bool) -> Any:
+    """Return an operator that is the op beside a Tensor, and refuses beside anything else."""
+
+    def operator(self: Placeholder, other: object) -> Any:
+        if not isinstance(other, Tensor):
+            raise NeedsValueError(self.index)
+        function = OPS[op].function
+        return function(other, self) if swapped else function(self, other)
+
+    return operator
+
+
 for _name in (
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "neg"),
-    *("floordiv", "rfloordiv", "mod", "rmod", "abs", "bool", "eq", "ne", "lt", "le", "gt", "ge"),
-    *("float", "int", "index", "complex", "hash", "round", "trunc", "floor", "ceil", "format"),
+    *("neg", "floordiv", "rfloordiv", "mod", "rmod", "abs", "bool", "float", "int", "index"),
+    *("complex", "hash", "round", "trunc", "floor", "ceil", "format"),
 ):
     setattr(Placeholder, f"__{_name}__", _refuse)
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _op = "div" if _name == "truediv" else _name
+    setattr(Placeholder, f"__{_name}__", _operator(_op, swapped=False))
+    setattr(Placeholder, f"__r{_name}__", _operator(_op, swapped=True))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Placeholder, f"__{_name}__", _operator(_name, swapped=False))
 
 
 class _Current(threading.local):

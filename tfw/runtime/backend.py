@@ -1,7 +1,7 @@
-"""What every kind of payload must offer, and the interned `Kind` that says which one a tensor holds.
+"""What every kind of payload must offer, and the interned `Kind` that says which a tensor holds.
 
-A payload is the one thing a Tensor holds: an ndarray, a MetaArray, a CudaArray, or what a tracer puts
-there. Its backend runs ops on it. Nothing above this package looks inside a payload.
+A payload is the one thing a Tensor holds: an ndarray, a MetaArray, a CudaArray, or what a tracer
+puts there. Its backend runs ops on it. Nothing above this package looks inside a payload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Payload = Any
 
 
 class Runnable(ABC):
-    """What a backend needs of an op: its name, its rules, its shape rule, whether it does arithmetic."""
+    """What a backend needs of an op: name, rules, shape rule, whether it does arithmetic."""
 
     name: str
     rules: dict[str, Callable[..., Any]]
@@ -27,7 +27,7 @@ class Runnable(ABC):
 
 
 class Kind:
-    """dtype, device, backend and form of a payload as one object that the fast path compares by identity.
+    """dtype, device, backend and form of a payload; the fast path compares kinds by identity.
 
     Attributes:
         form: "dense" (row-major, at least one dim), "scalar" (no dims) or "strided".
@@ -86,7 +86,7 @@ class Backend(ABC):
 
     @abstractmethod
     def view(self, payload: Payload, shape: Shape, strides: Shape, offset: int) -> Payload:
-        """Return the same memory seen otherwise; `offset` counts elements from the payload's first."""
+        """Return the same memory seen otherwise; `offset` counts elements from the first."""
 
     @abstractmethod
     def copy(self, target: Payload, source: Payload) -> None:

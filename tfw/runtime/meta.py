@@ -8,7 +8,7 @@ from typing import Any
 
 from tfw.dtypes import dtype
 from tfw.errors import DeviceError
-from tfw.runtime.backend import Backend, Runnable, register
+from tfw.runtime.backend import Backend, Runnable
 from tfw.shapes import META, Shape, Spec, contiguous_strides, device
 
 
@@ -63,7 +63,7 @@ class MetaBackend(Backend):
         if op.infer is None:
             return NotImplemented
         specs = [
-            [self.spec(e) for e in x] if isinstance(x, list) else x if x is None else self.spec(x)  # pyright: ignore[reportUnknownVariableType]  lists hold payloads
+            [self.spec(e) for e in x] if isinstance(x, list) else x if x is None else self.spec(x)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  lists hold payloads
             for x in inputs
         ]
         result = op.infer(*specs, *attrs)
@@ -83,4 +83,3 @@ class MetaBackend(Backend):
 
 
 meta = MetaBackend()
-register(meta)

@@ -88,7 +88,7 @@ class _Block:
             np.add(scores, mask, out=scores, casting="unsafe")
 
     def _mask_part(self, rows: slice, n_keys: int) -> Array | None:
-        """Return the mask for these rows. Axes of length 1 stay, so that a small mask is converted once."""
+        """Return the mask for these rows; axes of length 1 stay: a small mask is converted once."""
         mask = self.rule.mask
         if mask is None:
             return None
@@ -98,9 +98,9 @@ class _Block:
         return mask[tuple(s if n > 1 else slice(None) for s, n in axes)]
 
     def hide(self, scores: Array, rows: slice, n_keys: int) -> None:
-        """Write -inf where a key is hidden: what is NaN or inf there stays so if -inf is only added."""
+        """Write -inf where a key is hidden: NaN or inf there would outlast an added -inf."""
         if self.rule.causal and n_keys > rows.start:
-            later = np.arange(n_keys) > np.arange(rows.start, rows.stop)[:, None]
+            later: Array = np.arange(n_keys) > np.arange(rows.start, rows.stop)[:, None]
             np.copyto(scores, -np.inf, where=later)
         mask = self._mask_part(rows, n_keys)
         if mask is not None and mask.dtype == np.bool_:

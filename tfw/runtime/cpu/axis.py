@@ -34,7 +34,7 @@ def column_of_ones(n: int, dtype: np.dtype[Any]) -> Array:
 
 @cache
 def flat_starts(n_rows: int, n_columns: int) -> Array:
-    """Return where each row of an (n_rows, n_columns) array starts in its flat form; do not write to it."""
+    """Return where each row of an (n_rows, n_columns) array starts in its flat form; read only."""
     return np.arange(n_rows) * n_columns
 
 

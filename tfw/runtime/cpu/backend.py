@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfw import dtypes
-from tfw.runtime.backend import Backend, Kind, Runnable, register
+from tfw.runtime.backend import Backend, Kind, Runnable
 from tfw.runtime.thread_state import state
 from tfw.shapes import CPU, Shape, Spec, contiguous_strides, device, is_dense
 
@@ -18,7 +18,7 @@ _HALF = frozenset(d.numpy for d in dtypes.FLOATING if d.itemsize < 4)
 
 
 class _Window:
-    """Memory of `owner` seen otherwise, through NumPy's array interface, which keeps the owner alive."""
+    """Memory of `owner` seen otherwise through NumPy's array interface, which keeps it alive."""
 
     def __init__(self, owner: Array, start: int, shape: Shape, strides: Shape) -> None:
         self.owner = owner
@@ -60,7 +60,6 @@ class CpuBackend(Backend):
             else contiguous_strides(shape),
             dtypes.BY_NUMPY[payload.dtype],
             CPU,
-            payload.__array_interface__["data"][0] % 16 == 0,
         )
 
     def empty(self, spec: Spec) -> Array:
@@ -71,7 +70,7 @@ class CpuBackend(Backend):
         return array.transpose(np.argsort(outermost_first))
 
     def view(self, payload: Array, shape: Shape, strides: Shape, offset: int) -> Array:
-        # NumPy's own constructor wants contiguous memory and no negative offset; this has no such limits.
+        # NumPy's own constructor wants contiguous memory and no negative offset; this does not.
         start = payload.__array_interface__["data"][0] + offset * payload.itemsize
         steps = tuple(s * payload.itemsize for s in strides)
         window = _Window(payload, start, shape, steps)
@@ -120,7 +119,7 @@ def _flat(inputs: Sequence[Any]) -> Iterator[Array]:
 
 
 def _arrays(outputs: Any) -> Any:
-    """Return outputs as ndarrays: NumPy gives scalars, which own no memory, where a result has no dims."""
+    """Return outputs as ndarrays: where a result has no dims NumPy gives scalars, without memory."""
     if isinstance(outputs, tuple):
         return tuple(map(_arrays, outputs))
     return np.asarray(outputs) if isinstance(outputs, np.generic) else outputs
@@ -141,4 +140,3 @@ def _round(half: np.dtype[Any], outputs: Any) -> Any:
 
 
 cpu = CpuBackend()
-register(cpu)

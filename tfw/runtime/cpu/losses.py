@@ -6,7 +6,7 @@ import numpy as np
 
 from tfw.errors import OutOfRangeError
 
-from .axis import axis_max, column_of_ones, flat_starts, axis_sum, ones, row_starts
+from .axis import axis_max, axis_sum, column_of_ones, flat_starts, ones, row_starts
 from .blocks import Array, compute_dtype, load, rows_per_block, scratch, store, target
 from .threads import parallel_for
 
@@ -80,7 +80,7 @@ def mean_cross_entropy_small(logits: Array, targets: Array) -> tuple[Array, Arra
     n_rows, n_classes = logits.shape
     if targets.item(targets.argmin()) < 0 or targets.item(targets.argmax()) >= n_classes:
         return None
-    largest = np.maximum.reduce(logits, 1, None, None, True)
+    largest: Array = np.maximum.reduce(logits, 1, None, None, True)  # pyright: ignore[reportCallIssue]  keywords take longer
     shifted = logits - largest
     log_sum = np.log(np.exp(shifted).dot(column_of_ones(n_classes, logits.dtype)))
     picked = shifted.take(targets + flat_starts(n_rows, n_classes))

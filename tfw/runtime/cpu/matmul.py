@@ -1,8 +1,8 @@
 """Matrix products over our own threads.
 
-OpenBLAS's threads spin for a while after each product and take the core that our pool needs next: a
-GPT step spent 480 ms of CPU time that way where 300 ms are work. So large products are cut into rows
-here, one BLAS thread each; small ones OpenBLAS does not cut either.
+OpenBLAS's threads spin for a while after each product and take the core that our pool needs next:
+a GPT step spent 480 ms of CPU time that way where 300 ms are work. So large products are cut into
+rows here, one BLAS thread each; small ones OpenBLAS does not cut either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .threads import parallel_for
 
 # Up to this many multiply-adds OpenBLAS runs on one thread by itself.
 _SMALL = 1 << 18
-# Pieces of a large product, by its size alone, so that results do not depend on the number of threads.
+# Pieces of a large product, by its size alone: results do not depend on the number of threads.
 _PIECES = 4
 
 
@@ -40,7 +40,7 @@ def dot(a: Array, b: Array, bias: Array | None = None) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Products of the last two axes, the leading ones broadcast; vectors as `numpy.matmul` takes them."""
+    """Products of the last two axes, the leading ones broadcast; vectors as in `numpy.matmul`."""
     if a.ndim == b.ndim == 2:
         return dot(a, b)
     if b.ndim == 2 and a.ndim > 2 and a.size:

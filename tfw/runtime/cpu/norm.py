@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .axis import column_of_ones, ones
-from .blocks import Array, is_small, compute_dtype, load, rows_per_block, scratch, store, target
+from .blocks import Array, compute_dtype, is_small, load, rows_per_block, scratch, store, target
 from .threads import parallel_for
 
 
@@ -22,7 +22,7 @@ def _as_vector(parameter: Array | None, x: Array) -> Array | None:
 
 @cache
 def _count(n: int, dtype: np.dtype[Any]) -> Array:
-    """Return n as a 0-d array, which NumPy takes in half the time of a number; do not write to it."""
+    """Return n as a 0-d array, which NumPy takes in half the time of a number; read only."""
     return np.array(n, dtype)
 
 

@@ -79,8 +79,8 @@ def _fill(out: Array, seed: int, offset: int, first_call: int, threshold: int | 
     parallel_for(len(out), _CALLS, block)
 
 
-# Small draws are cut from blocks of this many words, which are kept: words depend on nothing but the
-# seed and their number, and a hundred NumPy calls cost the same for 8 words as for thousands.
+# Small draws are cut from blocks of this many words, which are kept: words depend on nothing but
+# the seed and their number, and a hundred NumPy calls cost the same for 8 words as for thousands.
 _KEPT_WORDS = 1 << 13
 
 
@@ -94,7 +94,7 @@ def _kept(seed: int, number: int) -> Array:
 
 
 def _few(seed: int, first: int, n: int) -> Array | None:
-    """Return n words of the stream from word `first` if one kept block holds them; do not write to them."""
+    """Return n words of the stream from word `first` if one kept block holds them; read only."""
     number, at = divmod(first, _KEPT_WORDS)
     if at + n > _KEPT_WORDS:
         return None
