@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import triton
 import triton.language as tl
-from kernel_specs import ARCHES, lower, plan_of, spec
+from kernel_specs import lower, plan_of, spec
 
+from tfw.dtypes import int16
 from tfw.errors import CompileError, ValueRangeError
 from tfw.kernels.emit import _define
 from tfw.runtime.cuda.compile import LIMITS, LimitError, compile_kernel
@@ -35,7 +36,7 @@ def transpose_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):  # noqa: N803 - a compi
     tl.store(y_ptr + rows * BLOCK + cols, tl.load(x_ptr + cols * BLOCK + rows))
 
 
-@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("arch", [80, 100])
 def test_facts_are_those_of_cuobjdump(arch, tmp_path):
     """Registers and stack as NVIDIA's own tool reads them from the same file."""
     spilling = plan_of("mul", [spec((999,))] * 2).kernel
@@ -62,6 +63,13 @@ def test_a_spill_is_refused_unless_allowed():
     assert error.value.required > 0
     assert "mul_kernel" in str(error.value)
     assert "use smaller blocks" in str(error.value)
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+def test_a_spill_for_the_sake_of_occupancy_is_undone(arch):
+    """NVIDIA's assembler spills a register of this one to fit one more block on a processor."""
+    compiled = compile_kernel(plan_of("maximum", [spec((1001,), int16)] * 2).kernel, arch)
+    assert compiled.facts.spills == compiled.facts.stack_bytes == 0
 
 
 def test_shared_memory_over_the_limit_is_refused():

@@ -106,7 +106,8 @@ def test_special_rows(name, n_cols):
     x = np.zeros((6, n_cols), np.float32)
     x[0] = -np.inf  # NaN, as in PyTorch
     x[1, 3:] = -np.inf  # the rest of the row is -inf: three equal numbers
-    x[2, :3] = -np.inf
+    start = max(3, n_cols // 2)  # past the first blocks of a long row
+    x[2, :start] = -np.inf
     x[3, 1] = np.inf
     x[4, 2] = np.nan
     x[5, 0] = 3e38
@@ -115,7 +116,7 @@ def test_special_rows(name, n_cols):
     assert np.isnan(y[[0, 3, 4]]).all()
     np.testing.assert_allclose(share(y[1, :3]), 1 / 3, rtol=1e-6)
     assert (share(y[1, 3:]) == 0).all()
-    np.testing.assert_allclose(share(y[2, 3:]), 1 / (n_cols - 3), rtol=1e-5)
+    np.testing.assert_allclose(share(y[2, start:]), 1 / (n_cols - start), rtol=1e-5)
     np.testing.assert_array_equal(share(y[5]), [1] + [0] * (n_cols - 1))
 
 
@@ -155,7 +156,7 @@ def test_code_reaches_the_bars():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", FORWARD + GRADIENTS)
+@pytest.mark.parametrize("name", ["log_softmax_along", "log_softmax_grad"])
 def test_odd_and_wide_rows_compile(name):
     n_inputs = len(OPS[name].inputs)
     for shape, dtype in (((33, 77), bfloat16), ((5, 40001), float64), ((2**19, 4097), bfloat16)):
