@@ -14,12 +14,14 @@ import traceback
 from typing import Any
 
 import pytest
-from toy_datasets import Calls, no_process_is_left, raises, same  # noqa: F401  a fixture
+import toy_datasets
+from toy_datasets import Calls, raises, same
 
 import tfw
 from tfw.errors import LoaderError, ShapeError
 from tfw.utils.data import DataLoader
 
+no_process_is_left = toy_datasets.no_process_is_left
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 METHODS = ["fork", "spawn"]
 

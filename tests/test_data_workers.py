@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_datasets import Calls, no_process_is_left, raises, same  # noqa: F401  a fixture
+import toy_datasets
+from toy_datasets import Calls, same
 
 import tfw
 from tfw.utils.data import DataLoader, IterableDataset, get_worker_info
 from tfw.utils.data.transport import INLINE_BYTES, KEPT_SEGMENTS, Receiver, Sender
 
+no_process_is_left = toy_datasets.no_process_is_left
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 METHODS = ["fork", "spawn"]
 
