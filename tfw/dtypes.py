@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import ml_dtypes
 import numpy as np
@@ -232,7 +232,7 @@ class finfo:  # noqa: N801  PyTorch's name
             raise ArgumentError(
                 f"type={d!r} is not a floating-point dtype; use iinfo", op="finfo", argument="type"
             )
-        info: Any = ml_dtypes.finfo(d.numpy)
+        info = cast("np.finfo[Any]", ml_dtypes.finfo(d.numpy))  # which knows NumPy's too
         self.dtype = d.name
         self.bits = d.to_real().bits
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)

@@ -228,7 +228,7 @@ def edge_of(tensor: Tensor) -> Edge | None:
 
 
 def _resolve(tensor: Tensor) -> Edge | None:
-    """Find the edge of a view; replay its op on the parent's edge where the memory changed since."""
+    """Find the edge of a view; replay its op on the parent's edge if the memory changed since."""
     chain: list[Tensor] = []
     while tensor._node.__class__ is View:
         view: View = tensor._node
@@ -268,8 +268,8 @@ def check_version(saved: Saved, name: str, what: str) -> None:
     if saved.cell[0] != saved.version:
         raise VersionError(
             f"{what} of shape {tuple(saved.payload.shape)}, which its gradient needs, was modified "
-            f"by an inplace operation: it is at version {saved.cell[0]}, version {saved.version} was "
-            "saved",
+            f"by an inplace operation: it is at version {saved.cell[0]}, version {saved.version} "
+            "was saved",
             op=name,
             argument=what,
             value=saved.cell[0],

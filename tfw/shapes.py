@@ -232,7 +232,7 @@ def as_int(op: str, value: object, name: str) -> int:
 
 
 def as_shape(op: str, sizes: Sequence[object], name: str = "size") -> Shape:
-    """Return sizes given as `f(2, 3)` or `f((2, 3))` as a tuple of ints; -1 is the caller's to fill."""
+    """Return sizes given as `f(2, 3)` or `f((2, 3))` as a tuple of ints; the caller fills in -1."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = sizes[0]  # pyright: ignore[reportUnknownVariableType]  elements are checked below
     return tuple(as_int(op, n, name) for n in sizes)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  here

@@ -376,7 +376,7 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same memory without history; unlike `detach()`'s, changes escape backward's checks."""
+        """The same memory without history; backward's checks miss changes, unlike `detach()`'s."""
         return new_tensor(self._a, self._kind)
 
     @data.setter

@@ -97,10 +97,10 @@ class _Block:
         axes = zip(wanted, mask.shape, strict=True)
         return mask[tuple(s if n > 1 else slice(None) for s, n in axes)]
 
-    def hide(self, scores: Array, rows: slice, n_keys: int) -> None:
+    def hide(self, scores: Array, rows: slice[int, int], n_keys: int) -> None:
         """Write -inf where a key is hidden: NaN or inf there would outlast an added -inf."""
         if self.rule.causal and n_keys > rows.start:
-            later: Array = np.arange(n_keys) > np.arange(rows.start, rows.stop)[:, None]
+            later = np.arange(n_keys) > np.arange(rows.start, rows.stop)[:, None]
             np.copyto(scores, -np.inf, where=later)
         mask = self._mask_part(rows, n_keys)
         if mask is not None and mask.dtype == np.bool_:

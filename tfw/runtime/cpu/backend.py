@@ -118,8 +118,8 @@ def _flat(inputs: Sequence[Any]) -> Iterator[Array]:
             yield x
 
 
-def _arrays(outputs: Any) -> Any:
-    """Return outputs as ndarrays: where a result has no dims NumPy gives scalars, without memory."""
+def _arrays(outputs: tuple[Any, ...] | np.generic[Any] | Array) -> Any:
+    """Return outputs as ndarrays; NumPy gives scalars, without memory, for results of no dims."""
     if isinstance(outputs, tuple):
         return tuple(map(_arrays, outputs))
     return np.asarray(outputs) if isinstance(outputs, np.generic) else outputs
