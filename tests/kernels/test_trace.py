@@ -15,7 +15,7 @@ from kernel_specs import number, plan_of, spec
 import tfw
 from tfw.dtypes import float32
 from tfw.kernels import program
-from tfw.kernels.elementwise import plan_gradient
+from tfw.kernels.elementwise import plan_elementwise, plan_gradient
 from tfw.kernels.program import Builder, is_arithmetic
 from tfw.kernels.trace import trace
 from tfw.registry import OPS, op
@@ -100,6 +100,22 @@ def test_gradients_add_up_where_paths_meet(composed):
     np.testing.assert_allclose(dy, g * e, rtol=2e-6, atol=1e-6)
     only_y = plan_gradient(OPS["paths"], [s], [s, s, s], [], [False, True])
     np.testing.assert_allclose(launch(only_y, [g, LINE, y])[0], g * e, rtol=2e-6, atol=1e-6)
+
+
+def test_gradients_of_what_broadcasts_are_refused():
+    wide, narrow = spec((8, 9)), spec((8, 1))
+    with pytest.raises(tfw.errors.ShapeError):
+        plan_gradient(OPS["mul"], [wide, narrow], [wide, wide, narrow], [], [True, True])
+
+
+def test_programs_follow_the_default_dtype():
+    inputs = [spec((9,), tfw.int32), spec((9,), tfw.int32)]
+    try:
+        for dtype in (tfw.float64, tfw.float32):
+            tfw.set_default_dtype(dtype)
+            plan_elementwise(OPS["div"], [spec((9,), dtype)], inputs, [])
+    finally:
+        tfw.set_default_dtype(tfw.float32)
 
 
 def test_a_gradient_that_does_not_exist_is_refused(composed):

@@ -1,9 +1,8 @@
 """Plans of elementwise kernels: the emitter behind every pointwise op, and copies and fills.
 
-Bytes: each operand is read once and each result written once; what repeats is read once per row or
-    block
-of rows (ROWS), or again from the caches (GATHER). Limits: any number of dims, any strides, tensors
-past 2^31 elements through 64-bit offsets. Source: elementary.
+Bytes: each operand is read once and each result written once; what repeats is read once per block
+of rows (ROWS), or again from the caches (GATHER). Limits: real dtypes; any number of dims, any
+strides, and tensors past 2^31 elements through 64-bit offsets. Source: elementary.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tfw.dtypes import accumulation
-from tfw.errors import DtypeError
+from tfw.dtypes import accumulation, get_default_dtype
+from tfw.errors import DtypeError, ShapeError
 from tfw.kernels import program
 from tfw.kernels.emit import Emitted, Shape, emit, tensor_inputs
 from tfw.kernels.program import Builder, Program
@@ -59,7 +58,15 @@ def plan_gradient(
     """Return the plan of one kernel for all gradients of a pointwise op that are needed.
 
     `inputs` are the gradients of the op's outputs, then the op's inputs; `outputs` the results.
+
+    Errors: ShapeError for inputs that broadcast, whose gradients are sums.
     """
+    shape = outputs[0].shape
+    for spec in inputs:
+        if spec.shape not in (shape, ()):
+            raise ShapeError(
+                f"shape {spec.shape} broadcasts to {shape}", op=f"{op.name}_grad", value=spec.shape
+            )
     return plan_program(_program(trace_gradient, op, inputs, attrs, tuple(needs)), outputs, inputs)
 
 
@@ -84,7 +91,8 @@ def _program(
 ) -> Program:
     """Return a traced program, known if dtypes, ranks and attributes are."""
     layout = tuple((s.dtype, not s.shape, s.device.type == "cpu") for s in inputs)
-    open_key = (tracer, op, layout, *more, *(_open(v) for v in attrs))
+    # Integers and numbers may promote to the default dtype.
+    open_key = (tracer, op, layout, get_default_dtype(), *more, *(_open(v) for v in attrs))
     found = _programs.get(open_key)
     if found is None:
         if len(_programs) >= _PROGRAMS_KEPT:

@@ -1,8 +1,7 @@
 """Generates the Triton source of an elementwise program for one kind of walk.
 
-Every kernel has two branches: full blocks load and store without masks, so that accesses stay 128
-    bits
-wide at any length, and the block at the edge masks. Both compute the same lines.
+Every kernel has two branches: full blocks load and store without masks, so that accesses stay
+128 bits wide at any length, and the block at the edge masks. Both compute the same lines.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from tfw.kernels.spelling import converted, literal, triton_type
 from tfw.kernels.walk import FLAT, GATHER, ROWS, TILE
 from tfw.runtime.cuda.plan import LazyFunction
 
-# Names that the generated source uses itself; an op's own names get an underscore where they
-# collide.
+# Names that the generated source uses itself; an op's own get an underscore where they collide.
 _RESERVED = frozenset(
     (
         *("tl", "libdevice", "device", "float", "start", "offsets", "rest", "mask", "n", "block"),
@@ -69,7 +67,7 @@ class Emitted:
         numbers: parameter and node of each number passed by value.
         strides: parameter, layout and dim of each stride.
         sizes: parameter and meaning of each size.
-        kernels: for whoever compiles it for various promises about its arguments.
+        kernels: room for a Kernel per set of promises about its arguments.
 
     """
 
@@ -89,16 +87,21 @@ class Emitted:
 
 
 _emitted: dict[tuple[Program, Shape], Emitted] = {}
+_EMITTED_KEPT = 4096
 
 
 def emit(p: Program, shape: Shape) -> Emitted:
     """Return the kernel of a program for a kind of walk, generated once.
 
     Operands of the walk are the program's inputs in memory, in the order of its nodes, then its
-    results. Errors: DtypeError for a dtype that Triton cannot compute with.
+    results.
+
+    Errors: DtypeError for a dtype that Triton cannot compute with.
     """
     found = _emitted.get((p, shape))
     if found is None:
+        if len(_emitted) >= _EMITTED_KEPT:
+            _emitted.clear()
         found = _emitted.setdefault((p, shape), _Writer(p, shape).write())
     return found
 

@@ -24,8 +24,7 @@ from tfw.runtime.thread_state import state
 from tfw.shapes import Shape, Spec, device
 from tfw.tensor import Tensor, new_tensor
 
-# Promotion asks whether a tensor has dims, nothing asks for their sizes: all symbols have none or
-# one.
+# Promotion asks whether a tensor has dims, nothing asks for their sizes: a symbol has none or one.
 _SIZE = 2
 _HOME = device("cuda")
 

@@ -68,8 +68,7 @@ def _with_numbers_open(
     try:
         return run(tuple(held)), False
     except Exception:
-        # A body can fail over an open number in many ways. Given the number, its faults are its
-        # own.
+        # A body can fail over an open number in many ways; given it, its faults are its own.
         if not any(isinstance(v, Placeholder) for v in held):
             raise
         return run(tuple(attrs)), True

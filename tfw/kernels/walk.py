@@ -17,8 +17,7 @@ FLAT: Final = "flat"
 # Innermost dims are runs of memory (or repeat one element) that start on vector boundaries: blocks
 # are rows x columns, and what repeats along a row is loaded once for it.
 ROWS: Final = "rows"
-# An operand runs along another dim than the result: blocks are square, so that both are read in
-# runs.
+# An operand runs along another dim than the result: blocks are square, to read both in runs.
 TILE: Final = "tile"
 # Anything else: a block is a range of the result's offsets, of which every index is computed.
 GATHER: Final = "gather"

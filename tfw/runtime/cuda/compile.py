@@ -100,8 +100,8 @@ def compile_kernel(kernel: Kernel, arch: int, *, allow_spills: bool = False) -> 
         allow_spills: take machine code that keeps values in local memory, e.g. to measure it.
 
     Errors: ValueRangeError for an unknown architecture; CompileError for source that does not
-        compile;
-    LimitError for a limit of the chip that is passed, for spills, and for machine code that traps.
+    compile; LimitError for a limit of the chip that is passed, for spills, and for machine code
+    that traps.
 
     """
     if arch not in LIMITS:

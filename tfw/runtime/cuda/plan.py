@@ -19,8 +19,7 @@ from tfw.shapes import Spec
 # Alignment, in bytes, of a pointer that may be read 128 bits at a time.
 VECTOR_BYTES: Final = 16
 
-# Compile options a Kernel may set besides warps, stages and CTAs. Triton drops unknown names in
-# silence.
+# Compile options besides warps, stages and CTAs. Triton itself drops unknown names in silence.
 OPTIONS: Final = (
     "enable_fp_fusion",
     "enable_reflect_ftz",
@@ -109,9 +108,8 @@ class Kernel:
 
     def triton_function(self) -> Any:
         """Return the function decorated with `triton.jit`; imports Triton if it is generated."""
-        return (
-            self.function.function() if isinstance(self.function, LazyFunction) else self.function
-        )
+        function = self.function
+        return function.function() if isinstance(function, LazyFunction) else function
 
     def __repr__(self) -> str:
         constants = ", ".join(f"{k}={v}" for k, v in self.constants.items())
@@ -124,6 +122,7 @@ def name_of(function: Any) -> str:
 
 
 _kernels: dict[tuple[Any, ...], Kernel] = {}
+_KERNELS_KEPT: Final = 8192
 
 
 def kernel(
@@ -139,8 +138,7 @@ def kernel(
     """Return the Kernel of these facts, the same object for the same facts.
 
     Errors: ArgumentError for an option that is not in `OPTIONS`; ValueRangeError for a number of
-        warps
-    that is no power of two up to 32.
+    warps that is no power of two up to 32.
     """
     # The table keeps `function` alive, so its id stays its own.
     key = (
@@ -176,6 +174,8 @@ def kernel(
         num_ctas,
         MappingProxyType(_DEFAULT_OPTIONS | options),
     )
+    if len(_kernels) >= _KERNELS_KEPT:
+        _kernels.clear()
     return _kernels.setdefault(key, made)
 
 
