@@ -28,6 +28,7 @@ def expose(
         dunders: operators, e.g. ``"__add__"``.
         inplace: whether `Tensor.<name>_` exists.
         varargs: the parameter that the method takes as several arguments, e.g. ``x.view(2, 3)``.
+
     """
     function = make_function(op, fast, op.parameters)
     if method:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from tfw import dtypes
 from tfw.dispatch import NUMBERS
 from tfw.dtypes import dtype
 from tfw.errors import ArgumentError
@@ -25,26 +24,27 @@ from tfw.expose import expose
 from tfw.fastpath import SLOW, Fast
 from tfw.graph import Edge
 from tfw.recording import GradPlan, replay_view
-from tfw.runtime.backend import Kind, Runnable
-from tfw.runtime.cpu.backend import cpu
-from tfw.shapes import CPU, Spec, broadcast_shapes, contiguous_strides, elementwise_strides
-from tfw.tensor import Tensor
+from tfw.runtime.backend import Runnable
+from tfw.shapes import Shape, Spec, broadcast_shapes, contiguous_strides, elementwise_strides
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Every registered op by name; tests, docs and benchmarks walk it.
 OPS: dict[str, Op] = {}
 
 
-class OpFunction(Protocol, Generic[P, R]):
+class OpFunction(Protocol, Generic[P, R_co]):
     """A public op: a plain function that also leads to its op's slots."""
 
     op: Op
     __name__: str
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the op."""
+        ...
 
     def vjp(self, **vjps: Callable[..., Any]) -> None:
         """See `Op.vjp`."""
@@ -86,11 +86,12 @@ SLOTS = ("vjp", "joint_vjp", "numpy", "kernel", "jvp", "samples", "rejects", "re
 
 
 class Call(tuple[Any, ...]):
-    """Arguments of one call of an op: positional ones, then `keywords`. ndarrays stand for tensors."""
+    """Arguments of one call of an op: positional, then `keywords`; ndarrays stand for tensors."""
 
     keywords: dict[str, Any]
 
     def __new__(cls, *args: Any, **keywords: Any) -> Call:
+        """Take the arguments as the op would."""
         call = super().__new__(cls, args)
         call.keywords = keywords
         return call
@@ -118,9 +119,11 @@ class Op(Runnable):
         list_at: position of the last input if that is a list of tensors, else None.
         body: the composed definition, or None for a primitive.
         rules: NumPy rule under "cpu", kernel plans under other device types.
-        infer: shape and dtype rule, `infer(*input_specs, *attrs) -> Spec(s)`; raises the named errors.
+        infer: shape and dtype rule, `infer(*input_specs, *attrs) -> Spec(s)`; raises the named
+            errors.
         layout: of a view op, `layout(spec, *attrs) -> (shape, strides, offset)`.
-        generic: a rule in terms of the backend's own operations, `generic(backend, *payloads, *attrs)`.
+        generic: a rule in terms of the backend's own operations,
+            `generic(backend, *payloads, *attrs)`.
         triton: of an elementwise primitive, its expression in Triton, e.g. ``"tl.exp({input})"``.
         dtypes: dtypes taken, for all inputs or by name.
         promotion: "" (none), "common" or "float"; `promoted` names the operands (all by default).
@@ -234,7 +237,7 @@ class Op(Runnable):
         self.default_attrs = [defaults.get(n) for n in self.attrs]
         self.tensor_positions = tuple(values.index(n) for n in self.inputs)
         self.attr_positions = tuple(values.index(n) for n in self.attrs)
-        self.accepts = tuple(
+        self.accepts: tuple[tuple[type[Any], ...], ...] = tuple(
             ((type(None),) if "None" in annotations[n] else ())
             + (NUMBERS if "Number" in annotations[n] else ())
             + ((list, tuple) if n in listed else ())
@@ -244,7 +247,7 @@ class Op(Runnable):
     # ---- shape rules that follow from a declaration
 
     def _pointwise_spec(self, *args: Any) -> Spec:
-        """Broadcast shape, PyTorch's layout, and the dtype of the operands (or the declared one)."""
+        """Broadcast shape, PyTorch's layout, the dtype of the operands or the declared one."""
         specs = [s for s in args[: len(self.inputs)] if isinstance(s, Spec)]
         shape, strides = _pointwise_layout(self.name, self.inputs, tuple(s[:2] for s in specs))
         return Spec(shape, strides, self.result_dtype or specs[-1].dtype, specs[0].device)
@@ -291,7 +294,7 @@ class Op(Runnable):
         return rule
 
     def kernel(self, device_type: str) -> Callable[[F], F]:
-        """Decorate the function of Specs that returns the Plan of this op's kernel on a device type."""
+        """Decorate the function of Specs that returns the op's Plan on a device type."""
 
         def add(plan: F) -> F:
             self.rules[device_type] = plan
@@ -315,7 +318,10 @@ class Op(Runnable):
         return maker
 
     def reference(self, function: F) -> F:
-        """Give the value from outside tfw: `function(*arrays_in_float64, *attrs)` in NumPy or SciPy."""
+        """Give the value from outside tfw, by NumPy or SciPy.
+
+        The function is called as `function(*arrays_in_float64, *attrs)`.
+        """
         self.reference_rule = function
         return function
 
@@ -335,7 +341,7 @@ class Op(Runnable):
         return replay_view(self, view, edge)
 
     def bind(self, args: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...]:
-        """Return arguments in signature order with defaults filled in, for callers that walk the registry."""
+        """Return arguments in signature order with defaults, for callers that walk the registry."""
         values = [n for n, _ in self.parameters if n not in ("*", "out")]
         bound = dict(zip(values, args, strict=False)) | keywords
         return tuple(bound[n] if n in bound else self.defaults[n] for n in values)
@@ -372,7 +378,7 @@ def primitive(**slots: Any) -> Callable[[Callable[P, R]], OpFunction[P, R]]:
 
 
 def like(name: str) -> Callable[..., Spec]:
-    """Return a shape rule: the result is laid out as input `name` (the first input) would be if dense."""
+    """Return a shape rule: the result is laid out as the first input, `name`, would be if dense."""
 
     def infer(x: Spec, *_: Any) -> Spec:
         return x._replace(strides=elementwise_strides(x.shape, [(x.shape, x.strides)]))
