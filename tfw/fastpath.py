@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,17 +34,20 @@ class Fast:
     """How an op's function recognises its common case on the CPU.
 
     Attributes:
-        style: "unary" or "binary": row-major tensors of one kind, the second may be a number; "view": a
-            view of one tensor; "list": a list of tensors of one kind; "direct": several tensors, the
-            first of the main dtype, the others of that or of the dtype that `needs` names.
+        style: "unary" or "binary": row-major tensors of one kind, the second may be a number;
+            "view": a view of one tensor; "list": a list of tensors of one kind; "direct": several
+            tensors, the first of the main dtype, the others of that or of the dtype that `needs`
+            names.
         rule: what computes it, if not the op's NumPy rule.
         dtypes: main dtypes whose NumPy result is declared to be PyTorch's (views take all).
-        guard: condition on one attribute under which this holds; the rule does not take that attribute.
+        guard: condition on one attribute under which this holds; the rule does not take that
+            attribute.
         any_layout: whether the rule takes tensors that are not row-major.
         viewed_as: the op that a view replays, if not the op itself.
         main: for "direct", the tensor of the main dtype, if not the first.
         needs: for "direct", tensors of another dtype.
         outputs: for "direct", the dtype of each output, None for the main one.
+
     """
 
     style: str
@@ -58,7 +61,7 @@ class Fast:
     outputs: tuple[dtype | None, ...] = (None,)
 
     def kinds(self, result: dtype | None) -> dict[Kind, Any]:
-        """Map each kind that is taken to the dense kind of the result (a tuple of them for "direct")."""
+        """Map each kind that is taken to the result's dense kind (for "direct" a tuple of them)."""
         if self.style == "view":
             dense = [cpu.kinds(d, CPU) for d in dtypes.ALL]
             kinds = {k: k for k in dense} | {k.scalar: k for k in dense}
@@ -75,8 +78,9 @@ SLOW = Fast("")
 
 
 class Tensors(NamedTuple):
-    """What the "direct" template must know of an op's tensors: the main one, all, which may be None, and
-    which have a dtype of their own.
+    """What the "direct" template must know of an op's tensors.
+
+    The main one, all, which may be None, which have a dtype of their own.
     """
 
     main: str
@@ -90,7 +94,7 @@ _NUMBERS_KEPT = 4096
 
 
 def number(kind: Kind, value: float) -> np.ndarray[Any, Any]:
-    """Return a number as a 0-d array of the kind's dtype; cached, since NumPy takes 0.3 us to make one.
+    """Return a number as a 0-d array of the kind's dtype, cached: NumPy takes 0.3 us to make one.
 
     Raises TypeError where the number would change the result's dtype.
     """
@@ -167,7 +171,7 @@ _names: dict[str, Any] = {
     "ndarray": np.ndarray,
     "asarray": np.asarray,
     "new": object.__new__,
-    "new_view": tuple.__new__,
+    "new_view": tuple[Any, ...].__new__,
     "Tensor": Tensor,
     "View": View,
     "cell_of": cell_of,
@@ -179,7 +183,7 @@ _names: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _maker(
     style: str,
     parameters: tuple[tuple[str, str], ...],
@@ -202,6 +206,7 @@ def _maker(
         guard, any_layout: as `Fast` has them.
         tensors: for "direct".
         n_outputs: for "direct".
+
     """
     starred = {name for name, text in parameters if text.startswith("*") and name != "*"}
     attrs = [v for v in values if v not in tensors.names] if tensors else values[n_tensors:]
@@ -266,6 +271,7 @@ def make_function(
         parameters: (name, text in the signature) of each parameter.
         slow: where all else goes.
         style: the template, if not `fast.style`.
+
     """
     style = fast.style if style is None else style
     rule = fast.rule or op.rules.get("cpu")

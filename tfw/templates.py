@@ -1,8 +1,8 @@
-"""Source templates of the functions that users call; `tfw.fastpath` fills them in and compiles them.
+"""Source templates of the functions that users call; `tfw.fastpath` fills them in and compiles.
 
-Every function has this shape: test for the common case by comparing interned kinds, call the NumPy rule,
-wrap the result, record a node if a tracked tensor and the gradient mode ask for it; anything else, and
-whatever the rule refuses, goes to `slow`.
+Every function has this shape: test for the common case by comparing interned kinds, call the NumPy
+rule, wrap the result, record a node if a tracked tensor and the gradient mode ask for it; anything
+else, and whatever the rule refuses, goes to `slow`.
 """
 
 from __future__ import annotations
