@@ -36,7 +36,7 @@ from harness.compare import comparable, difference, layout_of, same_bits
 from harness.variants import block_variants
 
 import tfw
-import tfw.nn
+import tfw.nn  # pyright: ignore[reportUnusedImport]  its ops register themselves
 from tfw import dtypes
 from tfw.errors import NoKernelError
 from tfw.registry import OPS, Op
@@ -125,9 +125,9 @@ def _layout_faults(case: Case) -> Iterator[str]:
         return
     found = op.infer(*specs, *[args[i] for i in op.attr_positions])
     found = [found] if isinstance(found, Spec) else list(found)
-    if (inferred := [comparable(*s[:3]) for s in found]) != seen["fast"] and not (
-        op.promotion == "float" and not specs[0].dtype.is_floating_point
-    ):
+    if (inferred := [comparable(s.shape, s.strides, s.dtype) for s in found]) != seen[
+        "fast"
+    ] and not (op.promotion == "float" and not specs[0].dtype.is_floating_point):
         yield f"cpu gives {seen['fast']}, infer {inferred}"
     if any(s.device not in (CPU, META) for s in found):
         yield "infer names another device"
@@ -162,6 +162,7 @@ def _view_faults(case: Case, args: tuple[Any, ...], k: int, y: Any) -> Iterator[
     x = args[op.tensor_positions[0]]
     if y._base is not x or y._cell is None or y._cell is not x._cell:
         yield "is no view of the input by its base and version"
+    assert op.layout is not None
     layout = op.layout(x._kind.backend.spec(x._a), *[args[i] for i in op.attr_positions])
     shape, strides, offset = layout[k] if op.views else layout
     if layout_of(y) != comparable(shape, strides, x.dtype):

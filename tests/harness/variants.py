@@ -34,7 +34,7 @@ def value_variants(case: Case, itemsize: int = 4) -> Iterator[Case]:
     def everywhere(label: str, function: Callable[[Array], Array]) -> Case:
         return case.change(label, lambda _, x: function(x) if _special(case, x) else x)
 
-    reached = [n for n in differentiable(case.op) if any(m == n for m, x in floats)]
+    reached = [n for n in differentiable(case.op) if any(m == n for m, _ in floats)]
 
     def within(name: str, label: str, function: Callable[[Array], Array]) -> Case:
         return case.change(

@@ -189,7 +189,8 @@ def _gradient_faults(case: Case) -> Iterator[str]:
     terms = max((x.size for _, x in case.arrays()), default=1)
     for i, (g, t) in enumerate(zip(found, wanted, strict=True)):
         if g is None or t is None:
-            if (g if t is None else t) is None or not (g if t is None else t).any():
+            present = g if t is None else t
+            if present is None or not present.any():
                 continue  # none and zeros say the same
             yield f"gradient {i}: {g is None and 'none'}, PyTorch's {t is None and 'none'}"
         else:

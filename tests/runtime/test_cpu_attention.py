@@ -23,7 +23,8 @@ def oracle(q: Array, k: Array, v: Array, g: Array, rule: AttentionRule) -> list[
     s = scale * np.einsum("bhle,bhse->bhls", q, k)
     if rule.mask is not None:
         mask = rule.mask
-        s = s + (np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64))
+        added = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64)
+        s = np.asarray(s + added)
     if rule.causal:
         s = np.where(np.tril(np.ones(s.shape[2:], bool)), s, -np.inf)
     lse = sp.logsumexp(s, axis=-1)
