@@ -346,7 +346,8 @@ def test_docstring(name: str) -> None:
 _FUNCTIONS = sorted(
     n
     for n in vars(tfw)
-    if callable(f := getattr(tfw, n))
+    if not n.startswith("_")
+    and callable(f := getattr(tfw, n))
     and getattr(f, "__module__", "").startswith("tfw.ops.")
     and not isinstance(f, type)
     and not hasattr(f, "op")

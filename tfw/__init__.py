@@ -33,14 +33,24 @@ from tfw.dtypes import promote_types as promote_types
 from tfw.dtypes import set_default_dtype as set_default_dtype
 from tfw.dtypes import uint8 as uint8
 from tfw.ops.activation import erf as erf
+from tfw.ops.compare import bitwise_and as bitwise_and
+from tfw.ops.compare import bitwise_not as bitwise_not
+from tfw.ops.compare import bitwise_or as bitwise_or
+from tfw.ops.compare import bitwise_xor as bitwise_xor
+from tfw.ops.compare import eq as eq
+from tfw.ops.compare import ge as ge
+from tfw.ops.compare import gt as gt
+from tfw.ops.compare import le as le
+from tfw.ops.compare import logical_and as logical_and
+from tfw.ops.compare import logical_not as logical_not
+from tfw.ops.compare import lt as lt
+from tfw.ops.compare import ne as ne
+from tfw.ops.compare import where as where
 from tfw.ops.convert import clone as clone
 from tfw.ops.creation import arange as arange
-from tfw.ops.creation import as_tensor as as_tensor
-from tfw.ops.creation import asarray as asarray
 from tfw.ops.creation import empty as empty
 from tfw.ops.creation import empty_like as empty_like
 from tfw.ops.creation import eye as eye
-from tfw.ops.creation import from_numpy as from_numpy
 from tfw.ops.creation import full as full
 from tfw.ops.creation import full_like as full_like
 from tfw.ops.creation import get_default_device as get_default_device
@@ -48,29 +58,21 @@ from tfw.ops.creation import linspace as linspace
 from tfw.ops.creation import ones as ones
 from tfw.ops.creation import ones_like as ones_like
 from tfw.ops.creation import set_default_device as set_default_device
-from tfw.ops.creation import tensor as tensor
 from tfw.ops.creation import zeros as zeros
 from tfw.ops.creation import zeros_like as zeros_like
+from tfw.ops.data import as_tensor as as_tensor
+from tfw.ops.data import asarray as asarray
+from tfw.ops.data import from_numpy as from_numpy
+from tfw.ops.data import tensor as tensor
+from tfw.ops.dropout import dropout as dropout
 from tfw.ops.elementwise import abs as abs
 from tfw.ops.elementwise import add as add
-from tfw.ops.elementwise import bitwise_and as bitwise_and
-from tfw.ops.elementwise import bitwise_not as bitwise_not
-from tfw.ops.elementwise import bitwise_or as bitwise_or
-from tfw.ops.elementwise import bitwise_xor as bitwise_xor
 from tfw.ops.elementwise import div as div
-from tfw.ops.elementwise import eq as eq
 from tfw.ops.elementwise import exp as exp
-from tfw.ops.elementwise import ge as ge
-from tfw.ops.elementwise import gt as gt
-from tfw.ops.elementwise import le as le
 from tfw.ops.elementwise import log as log
-from tfw.ops.elementwise import logical_and as logical_and
-from tfw.ops.elementwise import logical_not as logical_not
-from tfw.ops.elementwise import lt as lt
 from tfw.ops.elementwise import maximum as maximum
 from tfw.ops.elementwise import minimum as minimum
 from tfw.ops.elementwise import mul as mul
-from tfw.ops.elementwise import ne as ne
 from tfw.ops.elementwise import neg as neg
 from tfw.ops.elementwise import pow as pow
 from tfw.ops.elementwise import relu as relu
@@ -78,8 +80,22 @@ from tfw.ops.elementwise import sign as sign
 from tfw.ops.elementwise import sqrt as sqrt
 from tfw.ops.elementwise import sub as sub
 from tfw.ops.elementwise import tanh as tanh
-from tfw.ops.elementwise import where as where
-from tfw.ops.index import nonzero as nonzero
+from tfw.ops.expand import squeeze as squeeze
+from tfw.ops.expand import unsqueeze as unsqueeze
+from tfw.ops.extreme import amax as amax
+from tfw.ops.extreme import amin as amin
+from tfw.ops.extreme import argmax as argmax
+from tfw.ops.extreme import argmin as argmin
+from tfw.ops.extreme import max as max
+from tfw.ops.extreme import min as min
+from tfw.ops.generator import Generator as Generator
+from tfw.ops.generator import default_generator as default_generator
+from tfw.ops.generator import get_rng_state as get_rng_state
+from tfw.ops.generator import initial_seed as initial_seed
+from tfw.ops.generator import manual_seed as manual_seed
+from tfw.ops.generator import seed as seed
+from tfw.ops.generator import set_rng_state as set_rng_state
+from tfw.ops.index import getitem as _getitem  # noqa: F401  attaches x[...] to Tensor
 from tfw.ops.join import cat as cat
 from tfw.ops.join import stack as stack
 from tfw.ops.mask import masked_fill as masked_fill
@@ -88,22 +104,16 @@ from tfw.ops.mask import triu as triu
 from tfw.ops.matmul import bmm as bmm
 from tfw.ops.matmul import matmul as matmul
 from tfw.ops.matmul import mm as mm
-from tfw.ops.movement import chunk as chunk
+from tfw.ops.methods import attach as _attach
 from tfw.ops.movement import flatten as flatten
 from tfw.ops.movement import permute as permute
 from tfw.ops.movement import reshape as reshape
-from tfw.ops.movement import split as split
-from tfw.ops.movement import squeeze as squeeze
 from tfw.ops.movement import t as t
 from tfw.ops.movement import transpose as transpose
-from tfw.ops.movement import unsqueeze as unsqueeze
-from tfw.ops.random import Generator as Generator
+from tfw.ops.nonzero import nonzero as nonzero
+from tfw.ops.parts import chunk as chunk
+from tfw.ops.parts import split as split
 from tfw.ops.random import bernoulli as bernoulli
-from tfw.ops.random import default_generator as default_generator
-from tfw.ops.random import dropout as dropout
-from tfw.ops.random import get_rng_state as get_rng_state
-from tfw.ops.random import initial_seed as initial_seed
-from tfw.ops.random import manual_seed as manual_seed
 from tfw.ops.random import multinomial as multinomial
 from tfw.ops.random import rand as rand
 from tfw.ops.random import rand_like as rand_like
@@ -111,17 +121,9 @@ from tfw.ops.random import randint as randint
 from tfw.ops.random import randn as randn
 from tfw.ops.random import randn_like as randn_like
 from tfw.ops.random import randperm as randperm
-from tfw.ops.random import seed as seed
-from tfw.ops.random import set_rng_state as set_rng_state
 from tfw.ops.reduce import all as all
-from tfw.ops.reduce import amax as amax
-from tfw.ops.reduce import amin as amin
 from tfw.ops.reduce import any as any
-from tfw.ops.reduce import argmax as argmax
-from tfw.ops.reduce import argmin as argmin
-from tfw.ops.reduce import max as max
 from tfw.ops.reduce import mean as mean
-from tfw.ops.reduce import min as min
 from tfw.ops.reduce import sum as sum
 from tfw.ops.softmax import log_softmax as log_softmax
 from tfw.ops.softmax import softmax as softmax
@@ -138,6 +140,8 @@ from tfw.tensor import Tensor as Tensor
 from tfw.tensor import is_tensor as is_tensor
 
 __version__ = "0.1.0"
+
+_attach()
 
 # PyTorch's second names. `bool`, `float` and `int` are dtypes here, as they are in PyTorch.
 bool = bool_
@@ -166,6 +170,7 @@ if TYPE_CHECKING:
     from tfw import nn as nn
     from tfw import optim as optim
     from tfw import utils as utils
+    from tfw.printing import set_printoptions as set_printoptions
     from tfw.serialization import load as load
     from tfw.serialization import save as save
 
@@ -177,6 +182,7 @@ _LATER = {
     "utils": "tfw.utils",
     "load": ("tfw.serialization", "load"),
     "save": ("tfw.serialization", "save"),
+    "set_printoptions": ("tfw.printing", "set_printoptions"),
 }
 
 

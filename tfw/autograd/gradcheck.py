@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tfw import dtypes
-from tfw.autograd.engine import grad
+from tfw.autograd.calls import grad
 from tfw.autograd.modes import no_grad
 from tfw.errors import AutogradError, DtypeError
-from tfw.ops.creation import tensor
+from tfw.ops.data import tensor
 from tfw.tensor import Tensor
 
 
@@ -71,7 +71,7 @@ def gradcheck(
 
 def _outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Tensor]:
     result = func(*args)
-    found = result if isinstance(result, (tuple, list)) else (result,)
+    found = cast("Sequence[Any]", result) if isinstance(result, (tuple, list)) else (result,)
     return [y for y in found if isinstance(y, Tensor) and y.is_floating_point()]
 
 
@@ -114,7 +114,8 @@ def _check_output(
         difference = np.abs(analytical[i] - numerical)
         if (~(difference <= atol + rtol * np.abs(numerical))).any():
             raise GradcheckError(
-                f"gradient of output {k} with respect to input {i} differs by up to {difference.max():.3g}\n"
+                f"gradient of output {k} with respect to input {i} differs by up to "
+                f"{difference.max():.3g}\n"
                 f"  numerical:\n{numerical}\n  analytical:\n{analytical[i]}",
                 op="gradcheck",
                 argument=f"input {i}",
@@ -138,7 +139,8 @@ def _jacobian(y: Tensor, checked: Sequence[Tensor]) -> list[Any]:
             if g is not None:
                 if g._a.shape != checked[i]._a.shape:
                     raise GradcheckError(
-                        f"gradient of shape {tuple(g._a.shape)} for input {i} of shape {tuple(checked[i]._a.shape)}",
+                        f"gradient of shape {tuple(g._a.shape)} for input {i} of shape "
+                        f"{tuple(checked[i]._a.shape)}",
                         op="gradcheck",
                     )
                 result[i][:, j] = g.detach().numpy().reshape(-1)
@@ -146,7 +148,7 @@ def _jacobian(y: Tensor, checked: Sequence[Tensor]) -> list[Any]:
 
 
 def _check_undefined(outputs: Sequence[Tensor], checked: Sequence[Tensor]) -> None:
-    """An output that gets no gradient must count as one that gets zeros."""
+    """Hold that an output that gets no gradient counts as one that gets zeros."""
     first = outputs[0]
     ones = tensor(np.ones(tuple(first._a.shape)), dtype=first.dtype)
     zeros = [tensor(np.zeros(tuple(y._a.shape)), dtype=y.dtype) for y in outputs[1:]]
@@ -183,7 +185,7 @@ def gradgradcheck(
     Errors: as gradcheck.
 
     """
-    args = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    args: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     outputs = [y for y in _outputs(func, args) if y.requires_grad]
     if grad_outputs is None:
         rng = np.random.default_rng(0)

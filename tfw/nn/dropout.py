@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfw.nn.module import Module
-from tfw.ops.random import check_probability, dropout
+from tfw.ops.dropout import check_probability, dropout
 from tfw.tensor import Tensor
 
 

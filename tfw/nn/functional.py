@@ -11,13 +11,13 @@ from tfw.ops import elementwise as _elementwise
 from tfw.ops import softmax as _softmax
 from tfw.ops.activation import gelu as gelu
 from tfw.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from tfw.ops.cross_entropy import cross_entropy as cross_entropy
+from tfw.ops.dropout import dropout as dropout
 from tfw.ops.elementwise import tanh as tanh
 from tfw.ops.embedding import embedding_rows
-from tfw.ops.loss import cross_entropy as cross_entropy
 from tfw.ops.loss import mse_loss as mse_loss
 from tfw.ops.matmul import linear as linear
 from tfw.ops.norm import layer_norm as layer_norm
-from tfw.ops.random import dropout as dropout
 from tfw.tensor import Tensor
 
 

@@ -17,8 +17,10 @@ import numpy as np
 from tfw.autograd import no_grad
 from tfw.dtypes import accumulation
 from tfw.errors import ShapeError, ValueRangeError
-from tfw.ops.creation import empty_like, from_numpy
-from tfw.ops.elementwise import log, lt, maximum, minimum, sqrt, where
+from tfw.ops.compare import lt, where
+from tfw.ops.creation import empty_like
+from tfw.ops.data import from_numpy
+from tfw.ops.elementwise import log, maximum, minimum, sqrt
 from tfw.tensor import Tensor
 
 Mode = Literal["fan_in", "fan_out"]

@@ -6,7 +6,8 @@ import warnings
 from typing import Any
 
 from tfw.nn.module import Module
-from tfw.ops.loss import cross_entropy, legacy_reduction, mse_loss
+from tfw.ops.cross_entropy import cross_entropy
+from tfw.ops.loss import legacy_reduction, mse_loss
 from tfw.tensor import Tensor
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, ValueRangeError
 from tfw.fastpath import Fast
-from tfw.ops.elementwise import add, exp, mul, sub, tanh, unary
+from tfw.ops.elementwise import add, exp, mul, sub, tanh
+from tfw.ops.pointwise import unary
 from tfw.registry import Call, Reject, like, op
 from tfw.runtime.cpu import activations as cpu
 from tfw.runtime.cpu import special
@@ -71,7 +72,9 @@ _SAME = like("input")
     numpy=lambda x, approximate: cpu.gelu(x, _checked("gelu", approximate)),
 )
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh x * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
+    """GELU: x * (1 + erf(x / sqrt(2))) / 2, or its tanh form.
+
+    The tanh form is x * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
 
     Shapes: input's.
     Dtypes: floating.
@@ -98,7 +101,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     ),
 )
 def gelu_grad(grad: Tensor, input: Tensor, approximate: str = "none") -> Tensor:
-    """Gradient of GELU: grad * (cdf(x) + x * pdf(x)) of the normal distribution; or of its tanh form.
+    """Gradient of GELU: grad * (cdf(x) + x * pdf(x)) of the normal distribution; or of "tanh".
 
     Shapes: grad and input broadcast.
     Dtypes: floating.

@@ -403,20 +403,14 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
     return dispatch_inplace(filled_like.op, (self, value))
 
 
+def _zero_(self: Tensor) -> Tensor:
+    """Write zero everywhere."""
+    return _fill_(self, 0)
+
+
 Tensor.contiguous = contiguous
 Tensor.to = to
 Tensor.type = item_type
 Tensor.copy_ = _copy_
 Tensor.fill_ = _fill_
-Tensor.zero_ = lambda self: _fill_(self, 0)
-Tensor.cpu = lambda self: to(self, "cpu")
-Tensor.cuda = lambda self, device=None, non_blocking=False: to(
-    self, "cuda" if device is None else as_device(device)
-)
-Tensor.type_as = lambda self, other: to(self, other.dtype)
-for _name, _dtype in (
-    *(("float", dtypes.float32), ("double", dtypes.float64), ("half", dtypes.float16)),
-    *(("bfloat16", dtypes.bfloat16), ("long", dtypes.int64), ("int", dtypes.int32)),
-    *(("short", dtypes.int16), ("bool", dtypes.bool_)),
-):
-    setattr(Tensor, _name, lambda self, _dtype=_dtype: to(self, _dtype))
+Tensor.zero_ = _zero_

@@ -12,9 +12,9 @@ from tfw.dtypes import FLOATING
 from tfw.errors import DtypeError, OutOfRangeError, ShapeError, ValueRangeError
 from tfw.fastpath import Fast
 from tfw.graph import Extent
-from tfw.ops.elementwise import eq
+from tfw.ops.compare import eq
+from tfw.ops.expand import unsqueeze
 from tfw.ops.mask import masked_fill
-from tfw.ops.movement import unsqueeze
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.runtime.cpu.embedding import embedding_grad as _embedding_grad_numpy
 from tfw.shapes import Spec
@@ -40,7 +40,7 @@ def _embedding(input: Any, weight: Any, padding_idx: Any) -> Any:
     if weight.ndim != 2:
         raise ValueError
     n = weight.shape[0]
-    # argmax is NumPy's fastest reduction. take() itself refuses what is too large, not what is negative.
+    # argmax is NumPy's fastest reduction. take() refuses what is too large, not what is negative.
     if input.size and (input.item(input.argmin()) < 0 or input.item(input.argmax()) >= n):
         bad = int(input.min()) if input.min() < 0 else int(input.max())
         raise OutOfRangeError(

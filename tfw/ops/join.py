@@ -10,7 +10,8 @@ import numpy as np
 from tfw.errors import ArgumentError, DimError, ShapeError
 from tfw.fastpath import Fast
 from tfw.graph import Extent
-from tfw.ops.movement import split, unsqueeze
+from tfw.ops.expand import unsqueeze
+from tfw.ops.parts import split
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor
@@ -78,7 +79,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
     Shapes: equal but for dim, where the result has the sum; a tensor of shape (0,) is ignored.
     Dtypes: all; the result has the promoted dtype.
-    Errors: RuntimeError if the shapes do not fit, IndexError for a dim out of range, ValueError for no tensors.
+    Errors: RuntimeError if the shapes do not fit, IndexError for a dim out of range, ValueError for
+        no tensors.
     Source: elementary.
     Example: `tfw.cat([tfw.ones(1), tfw.zeros(2)]).tolist() == [1.0, 0.0, 0.0]`
     """
@@ -140,7 +142,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             )
         if x._a.shape != tensors[0]._a.shape:
             raise ShapeError(
-                f"tensors[{i}] has shape {tuple(x._a.shape)}, tensors[0] has {tuple(tensors[0]._a.shape)}",
+                f"tensors[{i}] has shape {tuple(x._a.shape)}, "
+                f"tensors[0] has {tuple(tensors[0]._a.shape)}",
                 op="stack",
                 argument="tensors",
                 value=tuple(x._a.shape),

@@ -13,7 +13,8 @@ from tfw.errors import ArgumentError, DtypeError, ShapeError
 from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.elementwise import add, mul
-from tfw.ops.movement import reshape, transpose, unsqueeze
+from tfw.ops.expand import unsqueeze
+from tfw.ops.movement import reshape, transpose
 from tfw.ops.reduce import sum, sum_to_size
 from tfw.registry import Call, Cost, Reject, fresh, op, primitive
 from tfw.runtime.cpu import matmul as cpu
@@ -109,7 +110,7 @@ def _matmul_grad_input(g: Tensor, other: Tensor, input_spec: Extent) -> Tensor:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Return the tensor as a matrix of its last dim. Sizes are counted, since -1 has no meaning beside 0."""
+    """Return the tensor as a matrix of its last dim; no -1, which has no meaning beside 0."""
     shape = x._a.shape
     return x if len(shape) == 2 else reshape(x, (math.prod(shape[:-1]), shape[-1]))
 

@@ -76,7 +76,7 @@ def layer_norm_stats(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Layer norm and its statistics: y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps).
+    """Layer norm and its statistics: y = (x - mean) * rstd * weight + bias.
 
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape; mean and rstd keep the
     normalised dims at size 1.
@@ -220,7 +220,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Layer norm over the last dims: (x - mean) / sqrt(var + eps) * weight + bias, var without correction.
+    """Layer norm over the last dims: (x - mean) / sqrt(var + eps) * weight + bias.
 
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape.
     Dtypes: floating; computed in float32 for half types.

@@ -1,4 +1,4 @@
-"""Random numbers as the papers define them, in Python integers: what the random ops are held against."""
+"""Random numbers as the papers define them, in Python integers: references of the random ops."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""Random tensors and dropout, from Philox counters indexed by element.
-
-A Generator holds a seed and an offset that counts Philox calls; each draw takes a range of offsets, so
-a seed gives the same bits on every device (see runtime/cpu/philox.py, random.py for the formulas).
-"""
+"""Random tensors, from Philox counters indexed by element (formulas: runtime/cpu/random.py)."""
 
 from __future__ import annotations
 
 import math
-import os
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,166 +10,16 @@ import numpy as np
 
 from tfw import dtypes
 from tfw.dtypes import FLOATING, dtype
-from tfw.errors import ArgumentError, AutogradError, DtypeError, ShapeError, ValueRangeError
-from tfw.fastpath import Fast
-from tfw.graph import LEAF
-from tfw.inplace import count_change
+from tfw.errors import ArgumentError, DtypeError, ShapeError
 from tfw.ops import philox_reference
-from tfw.ops.convert import as_device, to
-from tfw.ops.creation import host_tensor, place, sizes, tensor
-from tfw.ops.elementwise import mul
-from tfw.registry import Call, Reject, like, primitive
-from tfw.runtime.cpu import philox, random
+from tfw.ops.convert import to
+from tfw.ops.creation import host_tensor, place, sizes
+from tfw.ops.generator import Generator, default_generator
+from tfw.registry import Call, primitive
+from tfw.runtime.cpu import random
 from tfw.runtime.thread_state import state
 from tfw.shapes import CPU, Shape, Spec, contiguous, device
 from tfw.tensor import Tensor
-
-_DEFAULT_SEED = 67280421310721  # PyTorch's too
-
-
-class Generator:
-    """A stream of random numbers: a seed, and how many Philox calls it has given out.
-
-    Errors: RuntimeError for an unknown device.
-    Example: `Generator().manual_seed(3).initial_seed() == 3`
-    """
-
-    def __init__(self, device: Any = "cpu") -> None:
-        self.device = as_device(device)
-        self._seed, self._offset = _DEFAULT_SEED, 0
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` anew."""
-        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-            raise ArgumentError(
-                f"seed={seed!r} is no integer", op="manual_seed", argument="seed", value=seed
-            )
-        seed = seed.__index__()
-        if not -(1 << 63) <= seed < 1 << 64:
-            raise ValueRangeError(
-                f"seed={seed}",
-                op="manual_seed",
-                argument="seed",
-                value=seed,
-                rule="-2^63 <= seed < 2^64",
-            )
-        self._seed, self._offset = seed % (1 << 64), 0
-        return self
-
-    def seed(self) -> int:
-        """Seed from the system's entropy and return the seed."""
-        seed = int.from_bytes(os.urandom(8), "little") >> 1
-        self.manual_seed(seed)
-        return seed
-
-    def initial_seed(self) -> int:
-        """Return the seed."""
-        return self._seed
-
-    def take(self, calls: int) -> tuple[int, int]:
-        """Give out a range of Philox calls: (seed, first offset)."""
-        first = self._offset
-        self._offset += calls
-        return self._seed, first
-
-    def get_state(self) -> Tensor:
-        """Return the state as 16 bytes."""
-        return tensor(np.frombuffer(struct.pack("<QQ", self._seed, self._offset), np.uint8))
-
-    def set_state(self, new_state: Tensor) -> Generator:
-        """Go on from a state that `get_state` gave. RuntimeError for another tensor."""
-        if (
-            not isinstance(new_state, Tensor)
-            or new_state.dtype is not dtypes.uint8
-            or new_state._a.size != 16
-        ):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ShapeError(
-                "new_state is no state of a Generator",
-                op="set_state",
-                argument="new_state",
-                rule="16 bytes, uint8",
-            )
-        self._seed, self._offset = struct.unpack("<QQ", bytes(new_state.tolist()))
-        return self
-
-    def clone_state(self) -> Generator:
-        """Return a Generator that goes on from the same state."""
-        twin = Generator(self.device)
-        twin._seed, twin._offset = self._seed, self._offset
-        return twin
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _generator, (str(self.device), self._seed, self._offset)
-
-
-def _generator(where: str, seed: int, offset: int) -> Generator:
-    result = Generator(where)
-    result._seed, result._offset = seed, offset
-    return result
-
-
-default_generator = Generator()
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, which every random function uses unless given another; returns it.
-
-    Shapes: none.
-    Dtypes: none.
-    Errors: TypeError unless seed is an integer, ValueError outside -2^63 <= seed < 2^64.
-    Source: elementary.
-    Example: `tfw.manual_seed(0).initial_seed() == 0`
-    """
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Seed the default generator from the system's entropy; returns the seed.
-
-    Shapes: none.
-    Dtypes: none.
-    Errors: none.
-    Source: elementary.
-    Example: `tfw.seed() == tfw.initial_seed()`
-    """
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """Return the default generator's seed.
-
-    Shapes: none.
-    Dtypes: none.
-    Errors: none.
-    Source: elementary.
-    Example: `tfw.initial_seed() == tfw.default_generator.initial_seed()`
-    """
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> Tensor:
-    """Return the default generator's state, for `set_rng_state`.
-
-    Shapes: (16,).
-    Dtypes: uint8.
-    Errors: none.
-    Source: elementary.
-    Example: `tfw.get_rng_state().shape == (16,)`
-    """
-    return default_generator.get_state()
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Continue the default generator from a state that `get_rng_state` gave.
-
-    Shapes: (16,).
-    Dtypes: uint8.
-    Errors: RuntimeError for a tensor that is no such state.
-    Source: elementary.
-    Example: `tfw.set_rng_state(tfw.get_rng_state()) is None`
-    """
-    default_generator.set_state(new_state)
-
 
 # ---- primitives without tensor inputs: everything random is explicit in seed and offset
 
@@ -426,7 +270,7 @@ def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     Source: elementary.
     Example: `tfw.bernoulli(tfw.ones(2)).tolist() == [1.0, 1.0]`
     """
-    from tfw.ops.elementwise import ge, le, logical_and, lt
+    from tfw.ops.compare import ge, le, logical_and, lt
     from tfw.ops.reduce import all
 
     if not bool(all(logical_and(ge(input, 0), le(input, 1)))):
@@ -450,11 +294,12 @@ def multinomial(
 ) -> Tensor:
     """Indices drawn from rows of weights, each weight proportional to its probability.
 
-    Without replacement, the num_samples largest of w / E with E exponential (Efraimidis and Spirakis).
+    Without replacement, the num_samples largest of w / E with E exponential.
 
     Shapes: input (C,) or (N, C), result (num_samples,) or (N, num_samples).
     Dtypes: floating; the result is int64.
-    Errors: RuntimeError for negative, infinite or all-zero weights, or too many samples without replacement.
+    Errors: RuntimeError for negative, infinite or all-zero weights, or too many samples without
+        replacement.
     Source: Efraimidis and Spirakis 2006, Weighted Random Sampling with a Reservoir.
     Example: `tfw.multinomial(tfw.tensor([0.0, 1.0]), 1).tolist() == [1]`
     """
@@ -489,7 +334,11 @@ def multinomial(
         u = random.uniform(*source.take(-(-n // 2)), n, np.float64).reshape(len(rows), num_samples)
         totals = np.cumsum(rows, 1)
         drawn = np.stack(
-            [np.searchsorted(t, x * t[-1], side="right") for t, x in zip(totals, u, strict=True)]
+            # u * total may round up to total itself.
+            [
+                np.searchsorted(t, np.minimum(x * t[-1], np.nextafter(t[-1], 0)), side="right")
+                for t, x in zip(totals, u, strict=True)
+            ]
         )
     else:
         u = random.uniform(*source.take(-(-rows.size // 2)), rows.size, np.float64).reshape(
@@ -501,140 +350,3 @@ def multinomial(
     return host_tensor(
         drawn.astype(np.int64).reshape(*weights.shape[:-1], num_samples), input.device
     )
-
-
-# ---- in place
-
-
-def _fill_with(self: Tensor, name: str, values: Tensor) -> Tensor:
-    if state.grad_enabled and self._node is LEAF:
-        raise AutogradError(
-            "a leaf that requires grad is being modified in place",
-            op=name,
-            remedy="do it under no_grad()",
-        )
-    self._kind.backend.copy(self._a, values._a)
-    count_change(self)
-    return self
-
-
-def _normal_(
-    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
-    """Fill with normal numbers of the given mean and standard deviation."""
-    if std < 0:
-        raise ShapeError(
-            f"std={std} is negative", op="normal_", argument="std", value=std, rule="std >= 0"
-        )
-    values = _draws(
-        normal_at, tuple(self._a.shape), dtypes.accumulation(self.dtype), self.device, generator
-    )
-    return _fill_with(self, "normal_", mul(values, float(std)) + float(mean))
-
-
-def _uniform_(
-    self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
-    """Fill with uniform numbers in [a, b)."""
-    if a > b:
-        raise ShapeError(f"a={a}, b={b}", op="uniform_", argument="b", value=b, rule="a <= b")
-    values = _draws(
-        uniform_at, tuple(self._a.shape), dtypes.accumulation(self.dtype), self.device, generator
-    )
-    return _fill_with(self, "uniform_", mul(values, float(b - a)) + float(a))
-
-
-def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with 1 with probability p, else 0."""
-    check_probability("bernoulli_", p)
-    values = _draws(uniform_at, tuple(self._a.shape), dtypes.float32, self.device, generator)
-    return _fill_with(self, "bernoulli_", values < float(p))
-
-
-Tensor.normal_ = _normal_
-Tensor.uniform_ = _uniform_
-Tensor.bernoulli_ = _bernoulli_
-
-
-# ---- dropout
-
-
-def check_probability(op: str, p: float) -> None:
-    """Raise ValueError unless 0 <= p <= 1."""
-    if not 0.0 <= p <= 1.0:
-        raise ValueRangeError(
-            f"p={p} is no probability", op=op, argument="p", value=p, rule="0 <= p <= 1"
-        )
-
-
-def _dropout_rule(x: Any, p: float, seed: int, offset: int) -> Any:
-    keep = philox.keep_mask(seed, offset, x.size, p).reshape(x.shape)
-    y = np.multiply(x, keep, out=np.empty_like(x))
-    if p < 1:
-        np.multiply(y, x.dtype.type(1 / (1 - p)), out=y)
-    return y
-
-
-@primitive(
-    numpy=_dropout_rule,
-    fast=Fast("unary"),
-    infer=like("input"),
-    dtypes=FLOATING,
-    random=True,
-    hidden=True,
-    method=False,
-)
-def dropout_at(input: Tensor, p: float, seed: int, offset: int) -> Tensor:
-    """Input with each element zeroed with probability p and the others divided by 1 - p.
-
-    Element i (in row-major order) is kept where Philox word i >= p * 2^32, so that backward draws the
-    same mask again instead of keeping it.
-
-    Shapes: input's.
-    Dtypes: floating.
-    Errors: RuntimeError for another dtype.
-    Source: Srivastava et al. 2014, Dropout.
-    Example: used by dropout.
-    """
-    ...
-
-
-dropout_at.vjp(input=lambda g, p, seed, offset: dropout_at(g, p, seed, offset))
-
-
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """In training, zero each element with probability p and divide the others by 1 - p; else input itself.
-
-    Shapes: input's.
-    Dtypes: floating.
-    Errors: ValueError unless 0 <= p <= 1.
-    Source: Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from Overfitting.
-    Example: `nn.functional.dropout(tfw.ones(2), 0.5, training=False).tolist() == [1.0, 1.0]`
-    """
-    check_probability("dropout", p)
-    if not training or p == 0:
-        return input
-    seed, offset = default_generator.take(-(-input._a.size // 4))
-    if inplace:
-        from tfw.inplace import dispatch_inplace
-
-        return dispatch_inplace(dropout_at.op, (input, p, seed, offset))
-    return dropout_at(input, p, seed, offset)
-
-
-dropout_at.reference(
-    lambda x, p, seed, offset: (
-        x * philox_reference.kept(x.size, p, seed, offset).reshape(x.shape) / ((1 - p) or 1)
-    )
-)
-
-
-@dropout_at.samples
-def _(rng: np.random.Generator) -> Iterator[Call]:
-    yield Call(rng.standard_normal((5, 7)), 0.3, 11, 5)
-    yield Call(rng.standard_normal((5, 7)), 1.0, 11, 5)
-
-
-@dropout_at.rejects
-def _() -> Iterator[Reject]:
-    yield Reject(Call(np.ones(2, np.int64), 0.3, 0, 0), DtypeError, argument="input")

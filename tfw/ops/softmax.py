@@ -12,7 +12,8 @@ from tfw.errors import DimError, DtypeError
 from tfw.fastpath import Fast
 from tfw.ops.convert import to
 from tfw.ops.elementwise import exp, log, mul, sub
-from tfw.ops.reduce import amax, sum
+from tfw.ops.extreme import amax
+from tfw.ops.reduce import sum
 from tfw.registry import Call, Reject, fresh, op
 from tfw.runtime.cpu import softmax as cpu
 from tfw.shapes import Spec, normalize_dim
@@ -29,16 +30,29 @@ def _spec(name: str) -> Any:
 
 
 def _rule(function: Any) -> Any:
-    """NumPy's rule: `dim` out of range is left to the shape rule, 0-d tensors count as one element."""
+    """Leave `dim` out of range to the shape rule, and count 0-d tensors as one element."""
 
-    def rule(*args: Any) -> Any:
-        *arrays, dim = args
-        ndim = arrays[0].ndim
-        if not -max(ndim, 1) <= dim < max(ndim, 1):
+    def rule(x: Any, dim: int) -> Any:
+        ndim = x.ndim
+        if -ndim <= dim < ndim:
+            return function(x, dim)
+        if ndim or not -1 <= dim < 1:
             raise IndexError
-        if not ndim:
-            return function(*[a.reshape(1) for a in arrays], 0).reshape(())
-        return function(*arrays, dim)
+        return function(x.reshape(1), 0).reshape(())
+
+    return rule
+
+
+def _grad_rule(function: Any) -> Any:
+    """`_rule` for a gradient, of two arrays."""
+
+    def rule(grad: Any, y: Any, dim: int) -> Any:
+        ndim = y.ndim
+        if -ndim <= dim < ndim:
+            return function(grad, y, dim)
+        if ndim or not -1 <= dim < 1:
+            raise IndexError
+        return function(grad.reshape(1), y.reshape(1), 0).reshape(())
 
     return rule
 
@@ -70,7 +84,7 @@ def softmax_along(input: Tensor, dim: int) -> Tensor:
     dtypes=FLOATING,
     hidden=True,
     method=False,
-    numpy=_rule(cpu.softmax_grad),
+    numpy=_grad_rule(cpu.softmax_grad),
 )
 def softmax_grad(grad: Tensor, y: Tensor, dim: int) -> Tensor:
     """Gradient of softmax from its result: y * (grad - sum(grad * y)).
@@ -114,7 +128,7 @@ def log_softmax_along(input: Tensor, dim: int) -> Tensor:
     dtypes=FLOATING,
     hidden=True,
     method=False,
-    numpy=_rule(cpu.log_softmax_grad),
+    numpy=_grad_rule(cpu.log_softmax_grad),
 )
 def log_softmax_grad(grad: Tensor, y: Tensor, dim: int) -> Tensor:
     """Gradient of log-softmax from its result: grad - exp(y) * sum(grad).

@@ -12,9 +12,10 @@ from tfw import dtypes
 from tfw.dtypes import REAL
 from tfw.errors import DimError, ShapeError
 from tfw.graph import Extent
-from tfw.ops.index import put_at
-from tfw.ops.movement import reshape, zeros_of
-from tfw.ops.reduce import ReturnType
+from tfw.ops.extreme import ReturnType
+from tfw.ops.movement import reshape
+from tfw.ops.parts import zeros_of
+from tfw.ops.take import put_at
 from tfw.registry import Call, Reject, fresh, primitive
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor
@@ -107,7 +108,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """The elements along dim in order, equal ones as they came, and where they were; NaN is largest.
+    """The elements along dim in order, equal ones as they came, and where they were; NaN last.
 
     Shapes: input's; a pair (values, indices).
     Dtypes: all real; indices are int64.

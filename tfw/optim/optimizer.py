@@ -15,7 +15,7 @@ from tfw.errors import ArgumentError, DtypeError, ValueRangeError
 from tfw.graph import Handle
 from tfw.nn.hooks import check_pair
 from tfw.nn.module import clear_grad
-from tfw.ops.creation import tensor
+from tfw.ops.data import tensor
 from tfw.optim.saved import check_mapping, check_state
 from tfw.tensor import Tensor
 

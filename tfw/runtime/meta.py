@@ -63,7 +63,7 @@ class MetaBackend(Backend):
         if op.infer is None:
             return NotImplemented
         specs = [
-            [self.spec(e) for e in x] if isinstance(x, list) else x if x is None else self.spec(x)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  lists hold payloads
+            [self.spec(e) for e in x] if isinstance(x, list) else self.spec(x) if isinstance(x, MetaArray) else x  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  lists hold payloads
             for x in inputs
         ]
         result = op.infer(*specs, *attrs)

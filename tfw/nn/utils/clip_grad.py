@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from tfw.autograd import no_grad
 from tfw.dtypes import accumulation
 from tfw.errors import TfwError
+from tfw.ops.compare import ne
 from tfw.ops.creation import zeros
-from tfw.ops.elementwise import maximum, minimum, ne, sqrt
+from tfw.ops.elementwise import maximum, minimum, sqrt
 from tfw.ops.join import stack
 from tfw.ops.matmul import matmul
 from tfw.tensor import Tensor

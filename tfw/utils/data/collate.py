@@ -10,7 +10,7 @@ import numpy as np
 
 from tfw import dtypes
 from tfw.errors import ArgumentError, ShapeError
-from tfw.ops.creation import as_tensor, from_numpy, tensor
+from tfw.ops.data import as_tensor, from_numpy, tensor
 from tfw.ops.join import stack
 from tfw.tensor import Tensor
 

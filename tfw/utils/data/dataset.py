@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar, cast
 
 from tfw.errors import ArgumentError, OutOfRangeError, ShapeError, ValueRangeError
-from tfw.ops.random import Generator
+from tfw.ops.generator import Generator
 from tfw.tensor import Tensor
 from tfw.utils.data import draw
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tfw.ops.random import Generator, randint, randperm
+from tfw.ops.generator import Generator
+from tfw.ops.random import randint, randperm
 
 
 def seed(generator: Generator | None) -> int:

@@ -9,7 +9,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar, cast
 
 from tfw.errors import ArgumentError, ValueRangeError
-from tfw.ops.random import Generator
+from tfw.ops.generator import Generator
 from tfw.utils.data.collate import default_collate, default_convert
 from tfw.utils.data.dataset import Dataset, IterableDataset
 from tfw.utils.data.fetch import Recipe

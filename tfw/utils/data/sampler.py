@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from tfw import dtypes
 from tfw.errors import ArgumentError, ValueRangeError
-from tfw.ops.creation import as_tensor
-from tfw.ops.random import Generator, multinomial
+from tfw.ops.data import as_tensor
+from tfw.ops.generator import Generator
+from tfw.ops.random import multinomial
 from tfw.utils.data import draw
 
 T_co = TypeVar("T_co", covariant=True)

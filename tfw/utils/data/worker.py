@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tfw.errors import LoaderError
-from tfw.ops.random import manual_seed
+from tfw.ops.generator import manual_seed
 from tfw.runtime.cpu.threads import set_num_threads
 from tfw.utils.data.fetch import Recipe
 from tfw.utils.data.transport import Sender
