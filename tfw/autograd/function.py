@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tfw.errors import ArgumentError, AutogradError, ShapeError
 from tfw.graph import (
@@ -66,7 +66,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors that save_for_backward kept. RuntimeError once they were freed or modified."""
+        """What save_for_backward kept. RuntimeError once it was freed or modified."""
         if self._saved is None:
             raise freed(self._name)
         return tuple(None if item is None else self._unpack(*item) for item in self._saved)
@@ -84,6 +84,10 @@ class FunctionCtx:
         return tensor
 
 
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+
+
 class FunctionNode(Node):
     """The node of one call of a Function."""
 
@@ -94,13 +98,16 @@ class FunctionNode(Node):
     extents: tuple[Any, ...]
 
     def name(self) -> str:
+        """Return the Function's name and "Backward"."""
         return self.function.__name__ + "Backward"
 
     def release(self) -> None:
+        """Drop what save_for_backward kept."""
         if self.ctx._to_save:
             self.ctx._saved = None
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """Call the Function's backward and check what it returns."""
         ctx = self.ctx
         if ctx._to_save and ctx._saved is None:
             raise freed(self.name())
@@ -114,7 +121,7 @@ class FunctionNode(Node):
             given = self.function.backward(ctx, *grads)
         finally:
             ctx._node = None  # no cycle: ctx belongs to the node
-        results = given if isinstance(given, tuple) else (given,)
+        results = _as_tuple(given)
         n = len(self.shapes)
         extra = results[n:]
         if len(results) < n or any(e is not None for e in extra):
@@ -140,7 +147,8 @@ class FunctionNode(Node):
                     g = sum_to_size(g, shape)
                 except ShapeError as error:
                     raise ShapeError(
-                        f"backward returned a gradient of shape {tuple(g._a.shape)} for argument {i} of shape {shape}",
+                        f"backward returned a gradient of shape {tuple(g._a.shape)} for argument "
+                        f"{i} of shape {shape}",
                         op=self.name(),
                         argument="backward",
                     ) from error
@@ -148,12 +156,20 @@ class FunctionNode(Node):
         return edges
 
 
+def _undefined(name: str) -> Callable[..., Any]:
+    def undefined(*args: Any) -> Any:
+        raise NotImplementedError(f"a Function must define the static method {name}")
+
+    return staticmethod(undefined)
+
+
 class Function:
     """Base of user-defined ops: subclass it with static `forward` and `backward`, call `apply`.
 
     forward(ctx, *args) computes, and keeps what backward needs with ctx.save_for_backward; or, as
     PyTorch 2 allows, forward(*args) with setup_context(ctx, inputs, output). backward(ctx, *grads)
-    returns one gradient (or None) per argument of forward; recorded when create_graph is on.
+    returns one gradient (or None) per argument of forward, recorded when create_graph is on; `vjp`
+    is another name for it.
 
     Example::
 
@@ -169,23 +185,14 @@ class Function:
         y = Double.apply(x)
     """
 
+    # Values, not methods, so that subclasses may give them any signature.
+    forward: Callable[..., Any] = _undefined("forward")
+    backward: Callable[..., Any] = _undefined("backward (or vjp)")
     setup_context: Callable[..., Any] | None = None
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        """Compute the outputs; a subclass must say how."""
-        raise NotImplementedError("a Function must define the static method forward")
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *grads: Any) -> Any:
-        """Return the gradients of forward's arguments; `vjp` is another name for it."""
-        raise NotImplementedError("a Function must define the static method backward (or vjp)")
-
-    vjp = backward
 
     def __init_subclass__(cls) -> None:
         if "vjp" in cls.__dict__ and "backward" not in cls.__dict__:
-            cls.backward = cls.vjp
+            cls.backward = cls.__dict__["vjp"]
 
     def __init__(self) -> None:
         raise ArgumentError(
@@ -210,7 +217,7 @@ class Function:
                 cls.setup_context(ctx, args, output)
         finally:
             state.grad_enabled = before
-        outputs: tuple[Any, ...] = output if isinstance(output, tuple) else (output,)
+        outputs = _as_tuple(output)
         for dirty in ctx._dirty:
             if tracked:
                 check_writable(cls.__name__, dirty, ())
@@ -235,7 +242,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
             state.grad_enabled = before
         if not tracked:
             return results
-        outputs = results if isinstance(results, tuple) else (results,)
+        outputs = _as_tuple(results)
         refused = tuple(_refuse(r, ctx) if isinstance(r, Tensor) else r for r in outputs)
         return refused if isinstance(results, tuple) else refused[0]
 
@@ -310,7 +317,8 @@ def _attach(
 class _FunctionView:
     """Stands for the view op of an output that shows memory of an input.
 
-    What forward did cannot be replayed on the input's new history, so changing either in place is refused.
+    What forward did cannot be replayed on the input's new history, so changing either in place is
+    refused.
     """
 
     views = True

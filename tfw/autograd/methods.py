@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfw.autograd.engine import backward
+from tfw.autograd.calls import backward
 from tfw.tensor import Tensor
 
 
@@ -28,4 +28,4 @@ def _backward(
 def attach() -> None:
     """Make backward a method of Tensor."""
     _backward.__name__ = _backward.__qualname__ = "backward"
-    Tensor.backward = _backward
+    Tensor.backward = _backward  # pyright: ignore[reportAttributeAccessIssue]  attached

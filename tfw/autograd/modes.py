@@ -1,4 +1,4 @@
-"""Gradient modes: no_grad, enable_grad, set_grad_enabled, inference_mode, detect_anomaly. Per thread."""
+"""Gradient modes, per thread: no_grad, enable_grad, set_grad_enabled, inference_mode, anomaly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _GradMode(_Mode):
         state.grad_enabled = self._before
 
 
-class no_grad(_GradMode):
+class no_grad(_GradMode):  # noqa: N801  PyTorch's name
     """Record no gradients inside the block (or function)."""
 
     enabled = False
@@ -85,7 +85,7 @@ class no_grad(_GradMode):
         return mode if function is None else mode(function)
 
 
-class enable_grad(_GradMode):
+class enable_grad(_GradMode):  # noqa: N801  PyTorch's name
     """Record gradients inside the block (or function), also within no_grad."""
 
     enabled = True
@@ -96,7 +96,7 @@ class enable_grad(_GradMode):
         return mode if function is None else mode(function)
 
 
-class set_grad_enabled(_GradMode):
+class set_grad_enabled(_GradMode):  # noqa: N801  PyTorch's name
     """Switch recording on or off: at once as a call, for a block as a context manager."""
 
     def __init__(self, mode: bool) -> None:
@@ -112,14 +112,15 @@ class set_grad_enabled(_GradMode):
         state.grad_enabled = self.enabled
 
     def __call__(self, function: F) -> F:
-        state.grad_enabled = self._before  # as a decorator it acts on calls only
+        """Decorate a function: the mode then holds in its calls only."""
+        state.grad_enabled = self._before
         return super().__call__(function)
 
     def _again(self) -> _Mode:
         return set_grad_enabled(self.enabled)
 
 
-class inference_mode(_Mode):
+class inference_mode(_Mode):  # noqa: N801  PyTorch's name
     """No gradients, as no_grad; `inference_mode(False)` records them."""
 
     def __new__(cls, mode: Any = True) -> Any:
@@ -153,11 +154,11 @@ def is_inference_mode_enabled() -> bool:
     return state.inference
 
 
-class set_detect_anomaly(_Mode):
+class set_detect_anomaly(_Mode):  # noqa: N801  PyTorch's name
     """Switch anomaly mode: at once as a call, for a block as a context manager.
 
-    Nodes keep the traceback of their forward line; an error in backward shows it, and NaN in a gradient
-    raises. Costs much time: for debugging.
+    Nodes keep the traceback of their forward line; an error in backward shows it, and NaN in a
+    gradient raises. Costs much time: for debugging.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -176,7 +177,7 @@ class set_detect_anomaly(_Mode):
         return set_detect_anomaly(*self._mode)
 
 
-class detect_anomaly(set_detect_anomaly):
+class detect_anomaly(set_detect_anomaly):  # noqa: N801  PyTorch's name
     """Anomaly mode for a block: see set_detect_anomaly."""
 
     def __init__(self, check_nan: bool = True) -> None:
