@@ -40,7 +40,7 @@ class Settings:
     seed: int = _option(1, "seed of weights, data order, dropout and sample")
     data: str = _option("", "text file or directory; default: the standard library's source")
     eval_interval: int = _option(
-        250, "steps between validations, each with a checkpoint", free=True
+        200, "steps between validations, each with a checkpoint", free=True
     )
     eval_batches: int = _option(20, "micro-batches per validation", free=True)
     sample: int = _option(400, "characters to write at the end", free=True)
