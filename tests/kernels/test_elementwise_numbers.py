@@ -51,7 +51,7 @@ def check(op, inputs, attrs):
 
 # Expressions that are wrong or missing for some dtype yet, see tfw.kernels.device for ones that are
 # not.
-NOT_YET = {("pow", "integer"), ("sign", "uint8")}
+NOT_YET: set[tuple[str, str]] = set()
 
 
 def not_yet(op, dtype):

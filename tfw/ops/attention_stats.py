@@ -113,7 +113,7 @@ SLOTS: dict[str, Any] = {
 }
 
 
-@op(infer=attention_spec, outputs=("out", "lse"), **SLOTS)
+@op(infer=attention_spec, outputs=("out", "lse"), **SLOTS, shown="scaled_dot_product_attention")
 def attention_stats(
     query: Tensor,
     key: Tensor,

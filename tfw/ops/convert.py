@@ -83,7 +83,9 @@ def _to_dtype_spec(x: Spec, dtype: dtype) -> Spec:
     )
 
 
-@primitive(generic=_to_dtype, infer=_to_dtype_spec, hidden=True, method=False, computes=False)
+@primitive(
+    generic=_to_dtype, infer=_to_dtype_spec, hidden=True, method=False, computes=False, shown="to"
+)
 def to_dtype(input: Tensor, dtype: dtype) -> Tensor:
     """A copy converted to another dtype; floating to integer cuts towards zero.
 
@@ -122,7 +124,7 @@ def _to_device(backend: Any, x: Any, device: device) -> Any:
     return target.from_host(host.copy("K") if target is backend else host, device)
 
 
-@primitive(generic=_to_device, hidden=True, method=False, computes=False)
+@primitive(generic=_to_device, hidden=True, method=False, computes=False, shown="to")
 def to_device(input: Tensor, device: device) -> Tensor:
     """A copy on another device.
 
@@ -274,7 +276,7 @@ def _copied(backend: Any, x: Any, src: Any) -> Any:
     return result
 
 
-@primitive(generic=_copied, hidden=True, method=False, computes=False)
+@primitive(generic=_copied, hidden=True, method=False, computes=False, shown="copy_")
 def copy(input: Tensor, src: Tensor) -> Tensor:
     """Src at input's shape and dtype; its in-place form is `Tensor.copy_`.
 
@@ -328,6 +330,7 @@ def _number_fill(backend: Any, x: Any, value: Any) -> Any:
     hidden=True,
     method=False,
     computes=False,
+    shown="fill_",
 )
 def filled_like(input: Tensor, value: Any) -> Tensor:
     """A tensor laid out as input with one value everywhere.

@@ -102,6 +102,7 @@ def _rows(
     hidden=True,
     method=False,
     autocast="float32",
+    shown="cross_entropy",
 )
 def cross_entropy_rows(
     input: Tensor,

@@ -43,6 +43,7 @@ def _dropout_rule(x: Any, p: float, seed: int, offset: int) -> Any:
     random=True,
     hidden=True,
     method=False,
+    shown="dropout",
 )
 def dropout_at(input: Tensor, p: float, seed: int, offset: int) -> Tensor:
     """Input with each element zeroed with probability p and the others divided by 1 - p.

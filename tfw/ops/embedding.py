@@ -61,6 +61,7 @@ def _embedding(input: Any, weight: Any, padding_idx: Any) -> Any:
     method=False,
     dtypes={"input": (dtypes.int32, dtypes.int64)},
     hidden=True,
+    shown="embedding",
 )
 def embedding_rows(input: Tensor, weight: Tensor, padding_idx: Any = None) -> Tensor:
     """Rows of weight at the indices in input; row padding_idx gets no gradient.

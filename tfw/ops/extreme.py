@@ -243,6 +243,7 @@ def _along_spec(name: str) -> Any:
     computes=False,
     hidden=True,
     method=False,
+    shown="max",
 )
 def max_along(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Largest elements along dim and where they are; the first of equals gets the gradient.
@@ -264,6 +265,7 @@ def max_along(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
     computes=False,
     hidden=True,
     method=False,
+    shown="min",
 )
 def min_along(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Smallest elements along dim and where they are; the first of equals gets the gradient.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfw import dtypes
-from tfw.ops import creation, index, random_fill
+from tfw.ops import creation, index, movement, parts, random_fill
 from tfw.ops.convert import as_device, to
 from tfw.ops.data import tensor
 from tfw.ops.expand import expand
@@ -118,6 +118,8 @@ def attach() -> None:
         if not name.startswith("__"):
             setattr(Tensor, name, member)
     for function in (random_fill.normal_, random_fill.uniform_, random_fill.bernoulli_):
+        setattr(Tensor, function.__name__, function)
+    for function in (movement.flatten, movement.t, parts.chunk):
         setattr(Tensor, function.__name__, function)
     for name, function in (("__getitem__", index.getitem), ("__setitem__", index.setitem)):
         setattr(Tensor, name, function)

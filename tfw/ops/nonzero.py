@@ -29,6 +29,7 @@ def _nonzero_rule(a: Any) -> Any:
     computes=False,
     method="_nonzero",
     hidden=True,
+    shown="nonzero",
 )
 def nonzero_rows(input: Tensor) -> Tensor:
     """Indices of the nonzero elements, one row each, in row-major order.

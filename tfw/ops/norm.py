@@ -68,6 +68,7 @@ def _layer_norm_rule(x: Any, weight: Any, bias: Any, normalized_shape: Any, eps:
     hidden=True,
     method=False,
     autocast="float32",
+    shown="layer_norm",
 )
 def layer_norm_stats(
     input: Tensor,

@@ -33,7 +33,13 @@ def _uniform_rule(size: Shape, seed: int, offset: int, dtype: dtype, device: dev
 
 
 @primitive(
-    numpy=_uniform_rule, infer=_spec, random=True, hidden=True, method=False, differentiable=False
+    numpy=_uniform_rule,
+    infer=_spec,
+    random=True,
+    hidden=True,
+    method=False,
+    differentiable=False,
+    shown="rand",
 )
 def uniform_at(size: Any, seed: int, offset: int, dtype: Any, device: Any) -> Tensor:
     """Uniform numbers in [0, 1) from Philox calls `offset` onwards.
@@ -57,7 +63,13 @@ def _normal_rule(size: Shape, seed: int, offset: int, dtype: dtype, device: devi
 
 
 @primitive(
-    numpy=_normal_rule, infer=_spec, random=True, hidden=True, method=False, differentiable=False
+    numpy=_normal_rule,
+    infer=_spec,
+    random=True,
+    hidden=True,
+    method=False,
+    differentiable=False,
+    shown="randn",
 )
 def normal_at(size: Any, seed: int, offset: int, dtype: Any, device: Any) -> Tensor:
     """Standard normal numbers from Philox calls `offset` onwards.
@@ -88,6 +100,7 @@ def _integers_spec(
     hidden=True,
     method=False,
     differentiable=False,
+    shown="randint",
 )
 def integers_at(size: Any, low: int, high: int, seed: int, offset: int, device: Any) -> Tensor:
     """Integers in [low, high) from Philox calls `offset` onwards.

@@ -65,6 +65,7 @@ def _grad_rule(function: Any) -> Any:
     fast=Fast("unary"),
     autocast="float32",
     numpy=_rule(cpu.softmax),
+    shown="softmax",
 )
 def softmax_along(input: Tensor, dim: int) -> Tensor:
     """Softmax along dim: exp(x - max) / sum(exp(x - max)); a row of -inf gives NaN.
@@ -109,6 +110,7 @@ softmax_along.vjp(input=lambda g, y, dim: softmax_grad(g, y, dim))
     fast=Fast("unary"),
     autocast="float32",
     numpy=_rule(cpu.log_softmax),
+    shown="log_softmax",
 )
 def log_softmax_along(input: Tensor, dim: int) -> Tensor:
     """Logarithm of softmax along dim: x - max - log(sum(exp(x - max))).

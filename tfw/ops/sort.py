@@ -60,6 +60,7 @@ def _topk(a: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     computes=False,
     hidden=True,
     method=False,
+    shown="topk",
 )
 def topk_along(
     input: Tensor, k: int, dim: int, largest: bool, sorted: bool

@@ -104,6 +104,7 @@ def _slice_rule(a: Any, index: Any) -> Any:
     fast=Fast("view", _slice_rule, any_layout=True),
     hidden=True,
     method=False,
+    shown="index",
 )
 def slice_view(input: Tensor, index: Any) -> Tensor:
     """The part of input at a basic index: ints, slices, None and Ellipsis; a view.
@@ -200,6 +201,7 @@ def _take(x: Any, indices: list[Any], dims: tuple[int, ...]) -> Any:
     method=False,
     computes=False,
     dtypes={"indices": INTEGERS},
+    shown="index",
 )
 def take_at(input: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:
     """Elements of input where arrays of indices, one for each of dims, point.
@@ -270,6 +272,7 @@ def _put(x: Any, values: Any, indices: list[Any], dims: tuple[int, ...], accumul
     hidden=True,
     method=False,
     dtypes={"indices": INTEGERS},
+    shown="index_put",
 )
 def put_at(
     input: Tensor,
