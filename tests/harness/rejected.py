@@ -57,7 +57,7 @@ def form_fault(op: Op, error: TfwError) -> str | None:
     first, *rest = str(error).split("\n")
     if not error.op:
         return "the error names no op"
-    if not op.hidden and error.op not in (op.name, op.name + "_"):
+    if error.op not in (op.shown, op.shown + "_"):
         return f"the error names op {error.op!r}"
     if not first.startswith(f"{error.op}: ") or first.endswith("."):
         return f"first line {first!r} is not 'op: what is wrong'"
