@@ -5,6 +5,7 @@ The fast path (`tfw.fastpath`) handles equal kinds on the CPU and hands all else
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -34,39 +35,46 @@ if TYPE_CHECKING:
 NUMBERS = (bool, int, float, complex, np.generic)
 Handler = Callable[["Op", tuple[Any, ...]], Any]
 
-# The interception point: the profiler, autocast and tracers put a handler here while they are on.
-# The fast path tests this global, so it costs nothing while it is None.
-intercept: Handler | None = None
+# The interception point: the profiler, autocast and tracers put a handler into `state.handler` of their
+# thread. The fast path tests this global, which is None unless a thread has one, so it costs nothing.
+intercept: bool | None = None
+_handlers = 0
+_lock = threading.Lock()
 
 
 @contextmanager
 def intercepting(handler: Handler) -> Generator[None, None, None]:
-    """Send every op call to `handler(op, args)` inside the block.
+    """Send every op call of this thread to `handler(op, args)` inside the block.
 
     Inside the handler the previous interceptor is in force, so `dispatch(op, args)` there goes on.
     """
-    global intercept
-    outer = intercept
+    global intercept, _handlers
+    outer = state.handler
 
     def call(op: Op, args: tuple[Any, ...]) -> Any:
-        global intercept
-        intercept = outer
+        state.handler = outer
         try:
             return handler(op, args)
         finally:
-            intercept = call
+            state.handler = call
 
-    intercept = call
+    with _lock:
+        _handlers += 1
+        intercept = True
+    state.handler = call
     try:
         yield
     finally:
-        intercept = outer
+        state.handler = outer
+        with _lock:
+            _handlers -= 1
+            intercept = True if _handlers else None
 
 
 def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
     """Run an op on arguments in signature order; returns a Tensor or a tuple of them."""
-    if intercept is not None:
-        return intercept(op, args)
+    if intercept is not None and state.handler is not None:
+        return state.handler(op, args)
     inputs, attrs = split(op, args)
     if op.promotion:
         inputs = promote(op, inputs)
@@ -85,7 +93,7 @@ def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
         if op.body is None:
             raise NoKernelError(
                 f"the op has no way to run on device {backend.device_type!r}",
-                op=op.name,
+                op=op.shown,
                 remedy="move the tensors to the CPU, or define a kernel (docs/adding-an-op.md)",
             )
         if not op.vjps:
@@ -156,7 +164,7 @@ def split(op: Op, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
             )
             raise ArgumentError(
                 f"{name} must be {wanted}, not {type(x).__name__}",
-                op=op.name,
+                op=op.shown,
                 argument=name,
                 value=x,
             )
@@ -166,7 +174,7 @@ def split(op: Op, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
             if not isinstance(x, Tensor):
                 raise ArgumentError(
                     f"{name}[{i}] is a {type(x).__name__}, not a Tensor",
-                    op=op.name,
+                    op=op.shown,
                     argument=name,
                     value=x,
                 )
@@ -258,7 +266,7 @@ def _gather(op: Op, inputs: list[Any]) -> Backend:
                 name = _name_of(op, i)
                 raise DeviceError(
                     f"{name} is on {x.device}, other arguments are on {target}",
-                    op=op.name,
+                    op=op.shown,
                     argument=name,
                     value=x.device,
                     rule="all tensors on one device (0-d CPU tensors may be mixed in)",
@@ -286,7 +294,7 @@ def check_dtypes(op: Op, inputs: Sequence[Any]) -> None:
             if allowed is not None and x._kind.dtype not in allowed:
                 raise DtypeError(
                     f"{name} has dtype {x.dtype!r}",
-                    op=op.name,
+                    op=op.shown,
                     argument=name,
                     value=x.dtype,
                     rule=", ".join(d.name for d in allowed),
@@ -337,7 +345,7 @@ def infer(op: Op, inputs: Sequence[Any], attrs: tuple[Any, ...]) -> Any:
     """Return the Spec(s) of an op's result from its inputs' Specs."""
     specs: list[Any] = [x._kind.backend.spec(x._a) if isinstance(x, Tensor) else x for x in inputs]
     if op.infer is None:
-        raise AutogradError("the op has no shape rule of its own", op=op.name)
+        raise AutogradError("the op has no shape rule of its own", op=op.shown)
     if op.list_at is not None:
         specs = [*specs[: op.list_at], specs[op.list_at :]]
     return op.infer(*specs, *attrs)

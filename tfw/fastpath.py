@@ -16,9 +16,9 @@ import numpy as np
 
 from tfw import dispatch, dtypes, templates
 from tfw.dtypes import Category, dtype
-from tfw.graph import View, cell_of
+from tfw.graph import LEAF, View, cell_of, edge_of
 from tfw.inplace import dispatch_out
-from tfw.recording import record_any, record_binary, record_unary
+from tfw.recording import OpNode, plan_of, record_any, record_binary, record_unary
 from tfw.runtime.backend import Kind
 from tfw.runtime.cpu.backend import cpu
 from tfw.runtime.thread_state import state
@@ -80,12 +80,13 @@ SLOW = Fast("")
 class Tensors(NamedTuple):
     """What the "direct" template must know of an op's tensors.
 
-    The main one, all, which may be None, which have a dtype of their own.
+    The main one, all, which may be None, which may be numbers, which have a dtype of their own.
     """
 
     main: str
     names: tuple[str, ...]
     optional: tuple[str, ...]
+    numbers: tuple[str, ...]
     own: tuple[str, ...]
 
 
@@ -150,6 +151,45 @@ def any_layout(
     return out
 
 
+def inplace_recorded(
+    op: Any,
+    rule: Callable[..., Any],
+    fast: dict[Kind, Kind],
+    slow: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> Any:
+    """Run a two-tensor op in place where an operand is tracked, but neither is a view.
+
+    An op whose gradient needs the overwritten value goes to `slow`, which copies it first.
+    """
+    x, y, *attrs = args
+    kind = x._kind
+    node = x._node
+    plain = dispatch.intercept is None and fast.get(kind) is kind and attrs == op.default_attrs
+    if node is LEAF and not state.grad_enabled:  # a parameter being updated
+        node = None
+    if not plain or not (node is None or (node.__class__ is OpNode and not node.watched)):
+        return slow(op, args)
+    if y.__class__ is float or y.__class__ is int:
+        edge, value = None, y
+    elif isinstance(y, Tensor) and y._kind is kind and y._node.__class__ is not View:
+        edge, value = edge_of(y), y._a
+    else:
+        return slow(op, args)
+    recording = state.grad_enabled and (node is not None or edge is not None)
+    plan = plan_of(op, (node is not None) + 2 * (edge is not None)) if recording else None
+    if plan is not None and ("input", 0) in plan.saves:
+        return slow(op, args)
+    try:
+        state.run(rule, x._a, number(kind, value) if value is y else value, x._a)
+    except RECOVERABLE:
+        return slow(op, args)
+    cell_of(x)[0] += 1
+    if plan is not None:
+        record_binary(op, x, x, y, tuple(attrs))
+    return x
+
+
 @lru_cache(maxsize=4096)
 def _byte_strides(
     a: Shape, a_strides: Shape, b: Shape, b_strides: Shape, itemsize: int, result_itemsize: int
@@ -165,6 +205,7 @@ def _byte_strides(
 
 _names: dict[str, Any] = {
     "any_layout": any_layout,
+    "inplace_recorded": inplace_recorded,
     "_dispatch": dispatch,
     "dispatch_out": dispatch_out,
     "state": state,
@@ -238,7 +279,11 @@ def _maker(
 def _direct_fields(tensors: Tensors, n_outputs: int, dense: str, args: str) -> dict[str, str]:
     checks: list[str] = []
     for name in tensors.names:
-        template = templates.CHECK_OPTIONAL if name in tensors.optional else templates.CHECK
+        template = templates.CHECK
+        if name in tensors.optional:
+            template = templates.CHECK_OPTIONAL
+        elif name in tensors.numbers and name != tensors.main:
+            template = templates.CHECK_NUMBER
         kind = f"needs[{tensors.own.index(name)}]" if name in tensors.own else "kind"
         checks.append(template.format(x=name, dense=dense, kind=kind, args=args))
     wraps = [
@@ -289,7 +334,9 @@ def make_function(
     tensors = None
     if style == "direct":
         optional = tuple(n for n, a in zip(op.inputs, op.accepts, strict=True) if type(None) in a)
-        tensors = Tensors(fast.main or op.inputs[0], op.inputs, optional, tuple(fast.needs))
+        numbers = tuple(n for n, a in zip(op.inputs, op.accepts, strict=True) if float in a)
+        main = fast.main or op.inputs[0]
+        tensors = Tensors(main, op.inputs, optional, numbers, tuple(fast.needs))
     n_tensors = 2 if style.endswith("binary") else 1
     make = _maker(
         style,

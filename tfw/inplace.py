@@ -26,8 +26,8 @@ def dispatch_inplace(op: Op, args: tuple[Any, ...]) -> Tensor:
     """Run `x.op_(...)`: the op, its result stored in x's memory, x's history moved on."""
     target = args[0]
     if not isinstance(target, Tensor):
-        raise ArgumentError(f"self must be a Tensor, not {type(target).__name__}", op=op.name + "_")
-    name = op.name + "_"
+        raise ArgumentError(f"self must be a Tensor, not {type(target).__name__}", op=op.shown + "_")
+    name = op.shown.removesuffix("_") + "_"
     tracked = check_writable(name, target, args[1:], op.writes_one_value)
     source = target
     if tracked:
@@ -225,7 +225,7 @@ def dispatch_out(op: Op, args: tuple[Any, ...], out: Any) -> Tensor:
     """Run an op and store its result in `out`, which is resized if it is empty."""
     if not isinstance(out, Tensor):
         raise ArgumentError(
-            f"out must be a Tensor, not {type(out).__name__}", op=op.name, argument="out"
+            f"out must be a Tensor, not {type(out).__name__}", op=op.shown, argument="out"
         )
     inputs, _ = split(op, args)
     if state.grad_enabled and any(
@@ -233,7 +233,7 @@ def dispatch_out(op: Op, args: tuple[Any, ...], out: Any) -> Tensor:
     ):
         raise AutogradError(
             "out= does not support gradients and an argument requires grad",
-            op=op.name,
+            op=op.shown,
             argument="out",
             remedy="call under no_grad()",
         )

@@ -38,6 +38,7 @@ class Differentiable(Protocol):
     """What recording needs of an op."""
 
     name: str
+    shown: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: tuple[str, ...]
@@ -69,7 +70,7 @@ class GradPlan:
     If the op's last input is a list, its name stands for a tuple of all its elements.
     """
 
-    __slots__ = ("calls", "keep", "needs", "op", "run", "saves")
+    __slots__ = ("calls", "holds", "keep", "needs", "op", "run", "saves")
 
     def __init__(self, op: Differentiable, mask: int) -> None:
         self.op = op
@@ -91,6 +92,8 @@ class GradPlan:
                 arguments.append((tag, index))
             calls.append(Call(indices, vjp, tuple(arguments)))
         self.saves = tuple(saves)
+        # Whether memory is kept; extents cost none and stay for another backward.
+        self.holds = any(tag in ("input", "output") for tag, _ in saves)
         self.calls = tuple(calls)
         self.keep, self.run = _compile(self)
 
@@ -111,7 +114,7 @@ def _source(op: Differentiable, name: str) -> tuple[str, int]:
         return "attr", op.attrs.index(name)
     raise ArgumentError(
         f"the vjp's parameter {name!r} names nothing of the op",
-        op=op.name,
+        op=op.shown,
         argument=name,
         rule="g, g_<output>, needs, or one of "
         + ", ".join((*op.inputs, *op.outputs, *op.attrs))
@@ -143,13 +146,13 @@ class OpNode(Node):
 
     def release(self) -> None:
         """Drop the saved values, if the plan keeps any."""
-        if self.plan.saves:
+        if self.plan.holds:
             self.saved = None
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """Run the vjps, and sum each gradient to the shape its input was broadcast from."""
         if self.saved is None:
-            raise freed(self.plan.op.name)
+            raise freed(self.plan.op.shown)
         result = self.plan.run(self, grads, self.saved, state.grad_enabled)
         if self.shapes is not None:
             result = list(result)
@@ -175,7 +178,7 @@ class OpNode(Node):
         return item  # extents, an absent tensor, a number
 
     def _rebuild(self, item: Saved, edge: Edge | None, what: str) -> Tensor:
-        check_version(item, self.plan.op.name, what)
+        check_version(item, self.plan.op.shown, what)
         tensor = new_tensor(item.payload, item.kind)
         if edge is not None and state.grad_enabled:
             if isinstance(edge, Tensor):
@@ -201,8 +204,14 @@ _SAVED = """
         s{k} = node.unpack(item, {k})"""
 
 
-def _compile(plan: GradPlan) -> Callable[..., Any]:
-    """Compile the plan into run(node, grads, saved, recording): thrice the speed of a loop."""
+Keep = Callable[[Sequence[Any], tuple[Tensor, ...]], tuple[Any, ...]]
+
+
+def _compile(plan: GradPlan) -> tuple[Keep, Callable[..., Any]]:
+    """Compile the plan into two functions: thrice the speed of loops.
+
+    keep(inputs, outputs) gives what is to be saved, run(node, grads, saved, recording) the gradients.
+    """
     kept = "".join(f"{_kept(tag, i, plan.op.list_at)}, " for tag, i in plan.saves)
     lines = ["def keep(inputs, outputs):", f"    return ({kept})", ""]
     lines += ["def run(node, grads, saved, recording):"]
@@ -258,7 +267,8 @@ def _kept(tag: str, i: int, list_at: int | None) -> str:
         return f"tuple([{function}(x) for x in inputs[{i}:]])"
     x = f"{tensors}[{i}]"
     # An input may be a number or None.
-    return f"{function}({x})" if tensors == "outputs" else f"{function}({x}) if isinstance({x}, Tensor) else {x}"
+    kept = f"{function}({x})"
+    return kept if tensors == "outputs" else f"{kept} if isinstance({x}, Tensor) else {x}"
 
 
 def record(

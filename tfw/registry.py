@@ -136,7 +136,7 @@ class Op(Runnable):
         data_dependent: the result's shape depends on values, so meta cannot infer it.
         fast: how the common case on the CPU is recognised.
         method, varargs, dunders, inplace: how Tensor gets it; see `expose`.
-        hidden: not a public name.
+        hidden: not a public name; `shown` is then what messages call it.
         writes_one_value: its in-place form writes the same value everywhere.
 
     """
@@ -169,6 +169,7 @@ class Op(Runnable):
         random: bool = False,
         data_dependent: bool = False,
         hidden: bool = False,
+        shown: str = "",
         writes_one_value: bool = False,
     ) -> None:
         self.name = function.__name__
@@ -184,6 +185,7 @@ class Op(Runnable):
         self.differentiable, self.autocast = differentiable, autocast
         self.random, self.data_dependent = random, data_dependent
         self.hidden, self.writes_one_value = hidden, writes_one_value
+        self.shown = shown or self.name
         self.computes = (layout is None and not views) if computes is None else computes
         self.vjps: dict[tuple[str, ...], Callable[..., Any]] = {}
         self.plans: dict[int, GradPlan] = {}
@@ -217,7 +219,7 @@ class Op(Runnable):
         defaults = dict(
             zip(reversed(names[:n_positional]), reversed(function.__defaults__ or ()), strict=False)
         ) | (function.__kwdefaults__ or {})
-        annotations = {n: str(a) for n, a in function.__annotations__.items()}
+        annotations = {n: _annotation(a) for n, a in function.__annotations__.items()}
         parameters: list[tuple[str, str]] = []
         for i, name in enumerate(names):
             if i == n_positional:
@@ -249,7 +251,7 @@ class Op(Runnable):
     def _pointwise_spec(self, *args: Any) -> Spec:
         """Broadcast shape, PyTorch's layout, the dtype of the operands or the declared one."""
         specs = [s for s in args[: len(self.inputs)] if isinstance(s, Spec)]
-        shape, strides = _pointwise_layout(self.name, self.inputs, tuple(s[:2] for s in specs))
+        shape, strides = _pointwise_layout(self.shown, self.inputs, tuple(s[:2] for s in specs))
         return Spec(shape, strides, self.result_dtype or specs[-1].dtype, specs[0].device)
 
     def _view_spec(self, spec: Spec, *attrs: Any) -> Spec:
@@ -281,7 +283,7 @@ class Op(Runnable):
         if unknown:
             raise ArgumentError(
                 f"vjp of {unknown[0]!r}, which is no input",
-                op=self.name,
+                op=self.shown,
                 argument=unknown[0],
                 rule=", ".join(self.inputs),
             )
@@ -350,6 +352,13 @@ class Op(Runnable):
         return f"<Op {self.name}>"
 
 
+def _annotation(annotation: object) -> str:
+    """Return an annotation as it is written, also where annotations are evaluated."""
+    if isinstance(annotation, type):
+        return annotation.__name__
+    return str(annotation).replace("tfw.tensor.", "").replace("collections.abc.", "")
+
+
 @lru_cache(maxsize=4096)
 def _pointwise_layout(
     op: str, names: tuple[str, ...], layouts: tuple[tuple[Shape, Shape], ...]
@@ -381,7 +390,8 @@ def like(name: str) -> Callable[..., Spec]:
     """Return a shape rule: the result is laid out as the first input, `name`, would be if dense."""
 
     def infer(x: Spec, *_: Any) -> Spec:
-        return x._replace(strides=elementwise_strides(x.shape, [(x.shape, x.strides)]))
+        strides = elementwise_strides(x.shape, [(x.shape, x.strides)])
+        return x._replace(strides=strides, aligned=True)
 
     infer.__name__ = f"like_{name}"
     return infer

@@ -115,13 +115,14 @@ INPLACE_BINARY = """
                     elif {y}._kind is kind and {y}._node is None:
                         value = {y}._a
                     else:
-                        return slow(op, ({args}))
+                        return inplace_recorded(op, rule, fast, slow, ({args}))
                     state.run(rule, {x}._a, value{rule_attrs}, {x}._a)
                     cell = cell_of({x})
                     cell[0] += 1
                     return {x}
         except RECOVERABLE:
             pass
+        return inplace_recorded(op, rule, fast, slow, ({args}))
 """
 
 LIST = """
@@ -173,6 +174,17 @@ CHECK = """
 CHECK_OPTIONAL = """
                 {x}_a = None
                 if {x} is not None:
+                    if {x}._kind{dense} is not {kind}:
+                        return slow(op, ({args}))
+                    {x}_a = {x}._a
+                    node = node or {x}._node
+"""
+
+CHECK_NUMBER = """
+                type_ = {x}.__class__
+                if type_ is float or type_ is int:
+                    {x}_a = number({kind}, {x})
+                else:
                     if {x}._kind{dense} is not {kind}:
                         return slow(op, ({args}))
                     {x}_a = {x}._a

@@ -13,10 +13,10 @@ import numpy as np
 
 from tfw import dtypes, graph
 from tfw.dtypes import dtype
-from tfw.errors import ArgumentError, AutogradError, DtypeError, ShapeError
+from tfw.errors import ArgumentError, AutogradError, DtypeError, ShapeError, ValueRangeError
 from tfw.graph import LEAF, Cell, Handle, Node, Output, View, edge_of
 from tfw.runtime.backend import Kind, Payload
-from tfw.shapes import Shape, Size, device, normalize_dim
+from tfw.shapes import Shape, Size, Spec, device, normalize_dim
 
 _new = object.__new__
 
@@ -188,10 +188,19 @@ class Tensor:
         return bool(self.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._number("float"))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._number("int"))
+
+    def _number(self, name: str) -> Any:
+        if self._a.size != 1:
+            raise ValueRangeError(
+                f"a tensor of shape {tuple(self._a.shape)} has {self._a.size} elements, not one",
+                op=name,
+                remedy="index it first, or use tolist()",
+            )
+        return self.item()
 
     def __index__(self) -> int:
         if self._kind.dtype.category > 1 or self._a.size != 1:
@@ -203,7 +212,7 @@ class Tensor:
         return int(self.item())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._number("complex"))
 
     def __repr__(self) -> str:
         from tfw.printing import tensor_string
@@ -394,7 +403,10 @@ class Tensor:
                 op="pickle",
                 remedy="use detach()",
             )
-        host = np.ascontiguousarray(self._kind.backend.to_host(self._a)).reshape(self._a.shape)
+        if self.is_meta:
+            host = self._kind.backend.spec(self._a)  # all there is
+        else:
+            host = np.ascontiguousarray(self._kind.backend.to_host(self._a)).reshape(self._a.shape)
         state_ = (
             host,
             self._kind.dtype.name,
@@ -414,8 +426,9 @@ class Tensor:
         done = memo.get(id(self))
         if done is None:
             function, arguments = self.__reduce__()
+            cls, host, *rest = arguments
             # to_host of a CPU tensor is the tensor's own memory: copy it.
-            done = function(arguments[0], arguments[1].copy(), *arguments[2:])
+            done = function(cls, host if isinstance(host, Spec) else host.copy(), *rest)
             memo[id(self)] = done
             if self._grad is not None:
                 done._grad = self._grad.__deepcopy__(memo)
@@ -429,7 +442,7 @@ def _rebuild(
 
     target = device(where)
     backend = for_device(target)
-    payload = backend.from_host(host, target)
+    payload = backend.empty(host) if isinstance(host, Spec) else backend.from_host(host, target)
     tensor: Tensor = _new(cls)
     tensor._a, tensor._kind = payload, backend.kind(payload)
     if requires_grad:

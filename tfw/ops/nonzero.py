@@ -27,7 +27,7 @@ def _nonzero_rule(a: Any) -> Any:
     data_dependent=True,
     differentiable=False,
     computes=False,
-    method="_nonzero",
+    method=False,
     hidden=True,
     shown="nonzero",
 )

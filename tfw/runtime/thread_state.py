@@ -29,6 +29,7 @@ class ThreadState(threading.local):
         inference: whether `inference_mode` is on.
         anomaly: whether nodes keep the traceback of their forward line.
         check_nan: whether anomaly mode looks for NaN.
+        handler: what op calls go to while something intercepts them.
         run: calls a function with NumPy's floating-point errors ignored.
 
     """
@@ -37,6 +38,7 @@ class ThreadState(threading.local):
     inference: bool = False
     anomaly: bool = False
     check_nan: bool = True
+    handler: Callable[..., Any] | None = None
     run: Callable[..., Any]
 
     def __init__(self) -> None:

@@ -28,7 +28,8 @@ class _Window:
             "data": (start, interface["data"][1]),
             "shape": shape,
             "strides": strides,
-            "typestr": interface["typestr"],
+            # As bytes: NumPy has no name for some of ml_dtypes' types.
+            "typestr": f"|V{owner.itemsize}",
         }
 
 
@@ -74,8 +75,7 @@ class CpuBackend(Backend):
         start = payload.__array_interface__["data"][0] + offset * payload.itemsize
         steps = tuple(s * payload.itemsize for s in strides)
         window = _Window(payload, start, shape, steps)
-        array = np.asarray(window)
-        return array if array.dtype == payload.dtype else array.view(payload.dtype)
+        return np.asarray(window).view(payload.dtype)
 
     def copy(self, target: Array, source: Array) -> None:
         state.run(np.copyto, target, source, "unsafe")

@@ -21,24 +21,24 @@ def _as_vector(parameter: Array | None, x: Array) -> Array | None:
 
 
 @cache
-def _count(n: int, dtype: np.dtype[Any]) -> Array:
-    """Return n as a 0-d array, which NumPy takes in half the time of a number; read only."""
-    return np.array(n, dtype)
+def _constant(value: float, dtype: np.dtype[Any]) -> Array:
+    """Return a 0-d array, which NumPy takes in half the time of a number; do not write to it."""
+    return np.array(value, dtype)
 
 
 def _layer_norm_small(
     x: Array, n_columns: int, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
     """Normalise rows (n, n_columns) that are few, in as few NumPy calls as can be."""
-    one, count = column_of_ones(n_columns, x.dtype), _count(n_columns, x.dtype)
+    one, count = column_of_ones(n_columns, x.dtype), _constant(n_columns, x.dtype)
     mean = x.dot(one)
     mean /= count
     y = x - mean
+    # rstd = sqrt(n) / sqrt(sum of squares + n * eps): one call fewer than by the mean of squares.
     rstd = (y * y).dot(one)
-    rstd /= count
-    rstd += eps
+    rstd += _constant(n_columns * eps, x.dtype)
     np.sqrt(rstd, rstd)
-    np.divide(_count(1, x.dtype), rstd, rstd)
+    np.divide(_constant(math.sqrt(n_columns), x.dtype), rstd, rstd)
     y *= rstd
     if weight is not None:
         y *= weight
