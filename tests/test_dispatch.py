@@ -186,3 +186,22 @@ def test_gradients_at_kinks_and_of_what_was_not_chosen(t: Any) -> Any:
         slope(lambda x: x.masked_fill(x > 1.5, 0.0), 1.0, 2.0, 3.0, scale=inf),
         slope(lambda x: x**0, 0.0, 1.0, 2.0),
     ]
+
+
+@twin(
+    [
+        [[0.727475166, 0.267623156, 0.00490168901], [0.244728476, 0.665240943, 0.0900305733]],
+        [[-0.318175405, -1.31817544, -5.31817532], [-1.40760589, -0.407605946, -2.40760589]],
+        [[0.727475166, 0.267623156, 0.00490168901], [0.244728476, 0.665240943, 0.0900305733]],
+        [
+            [0.99966465, 0.00033535013, 4.24692957e-18],
+            [0.000335350093, 0.999664537, 1.12497423e-07],
+        ],
+        [0.727475166, 0.267623156, 0.00490168901],
+    ]
+)
+def test_softmax_of_values_whose_exponential_overflows(t: Any) -> Any:
+    few = t.tensor([[95.0, 94.0, 90.0], [-95.0, -94.0, -96.0]])
+    many = t.cat([few] * 5000)
+    told = [t.softmax(few, 1), t.log_softmax(few, -1), t.softmax(many, 1)[-2:]]
+    return [*told, t.softmax(few.to(t.float64) * 8.0, 1), t.softmax(few.T.contiguous(), 0)[:, 0]]

@@ -21,7 +21,7 @@ MUTANTS = [
         "tfw/runtime/cpu/softmax.py",
         "np.dtype(np.float32): 40.0",
         "np.dtype(np.float32): 100.0",
-        ("tests/runtime/test_cpu_kernels.py",),
+        (DISPATCH + "test_softmax_of_values_whose_exponential_overflows",),
     ),
     Mutant(
         "causal-mask-off-by-one",
