@@ -32,7 +32,7 @@ class Settings:
     dropout: float = _option(0.0, "share of activations dropped in training, 0 <= p < 1")
     batch_size: int = _option(32, "sequences per micro-batch")
     accumulate: int = _option(1, "micro-batches per step, whose gradients are averaged")
-    steps: int = _option(1200, "optimiser steps in all")
+    steps: int = _option(1000, "optimiser steps in all")
     lr: float = _option(3e-3, "highest learning rate; the cosine ends at a tenth of it")
     warmup: int = _option(50, "steps over which the learning rate rises from 0")
     weight_decay: float = _option(0.1, "AdamW's decay of matrices")
