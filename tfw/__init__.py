@@ -95,7 +95,6 @@ from tfw.ops.generator import initial_seed as initial_seed
 from tfw.ops.generator import manual_seed as manual_seed
 from tfw.ops.generator import seed as seed
 from tfw.ops.generator import set_rng_state as set_rng_state
-from tfw.ops.index import getitem as _getitem  # noqa: F401  attaches x[...] to Tensor
 from tfw.ops.join import cat as cat
 from tfw.ops.join import stack as stack
 from tfw.ops.mask import masked_fill as masked_fill

@@ -62,6 +62,12 @@ def _gelu_grad_spec(g: Spec, x: Spec, approximate: str) -> Spec:
 _SAME = like("input")
 
 
+def _gelu_grad(g: Any, x: Any, approximate: Any) -> Any:
+    _check("gelu_grad", approximate)
+    g, x = np.broadcast_arrays(g, x)
+    return cpu.gelu_grad(g, x, approximate)
+
+
 @op(
     pointwise=True,
     promotion="common",
@@ -96,9 +102,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     method=False,
     hidden=True,
     infer=_gelu_grad_spec,
-    numpy=lambda g, x, approximate: cpu.gelu_grad(
-        *np.broadcast_arrays(g, x), _checked("gelu_grad", approximate)
-    ),
+    numpy=_gelu_grad,
 )
 def gelu_grad(grad: Tensor, input: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of GELU: grad * (cdf(x) + x * pdf(x)) of the normal distribution; or of "tanh".

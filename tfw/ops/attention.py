@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from tfw.errors import ShapeError, ValueRangeError
-from tfw.ops import attention_grad as _gradient  # noqa: F401  gives attention_stats its vjp
-from tfw.ops.attention_stats import NAME, attention_stats
+from tfw.ops.attention_grad import attention_stats  # with its gradient
+from tfw.ops.attention_stats import NAME
 from tfw.ops.dropout import check_probability
 from tfw.ops.expand import expand, unsqueeze
 from tfw.ops.generator import default_generator

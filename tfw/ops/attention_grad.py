@@ -214,7 +214,7 @@ def _(
         kept = philox_reference.kept(w.size, p, seed, offset).reshape(w.shape) / (1 - p)
     slope = w * (kept * np.einsum("bhld,bhsd->bhls", g, v) - (g * y).sum(-1, keepdims=True))
     slope_of_mask = np.zeros(())
-    if needs_mask:
+    if needs_mask and mask is not None:
         lead = slope.ndim - mask.ndim
         once = tuple(i for i, n in enumerate(mask.shape, lead) if n == 1)
         slope_of_mask = slope.sum(once, keepdims=True).sum(tuple(range(lead)))

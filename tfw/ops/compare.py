@@ -186,8 +186,6 @@ def _() -> Iterator[Reject]:
     yield Reject(Call(np.ones(2) > 0, np.ones(3), np.ones(2)), ShapeError, argument="shape")
 
 
-def _where_method(self: Tensor, condition: Tensor, other: Tensor | Number) -> Tensor:
+def where_method(self: Tensor, condition: Tensor, other: Tensor | Number) -> Tensor:
+    """Choose this tensor where condition holds, other elsewhere."""
     return where(condition, self, other)
-
-
-Tensor.where = _where_method

@@ -245,7 +245,7 @@ _TYPE_NAMES = {
 }
 
 
-def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Write src, converted and broadcast, into self."""
     from tfw.inplace import dispatch_inplace
 
@@ -390,7 +390,7 @@ def _() -> Iterator[Reject]:
     yield Reject(Call("a"), ArgumentError, argument="input")
 
 
-def _fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(self: Tensor, value: Any) -> Tensor:
     """Write one value everywhere: a number or a 0-d tensor."""
     from tfw.inplace import dispatch_inplace
 
@@ -406,14 +406,6 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
     return dispatch_inplace(filled_like.op, (self, value))
 
 
-def _zero_(self: Tensor) -> Tensor:
+def zero_(self: Tensor) -> Tensor:
     """Write zero everywhere."""
-    return _fill_(self, 0)
-
-
-Tensor.contiguous = contiguous
-Tensor.to = to
-Tensor.type = item_type
-Tensor.copy_ = _copy_
-Tensor.fill_ = _fill_
-Tensor.zero_ = _zero_
+    return fill_(self, 0)

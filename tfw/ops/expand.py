@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tfw.graph import Extent
 from tfw.ops.movement import Layout, flat_sizes, reshape
 from tfw.registry import OPS, Call, Reject, primitive
 from tfw.shapes import (
+    Shape,
     Spec,
     as_shape,
     expand_strides,
@@ -45,23 +47,29 @@ def _expand_layout(x: Spec, size: Any) -> Layout:
 
 def _expand_numpy(a: Any, *size: Any) -> Any:
     """NumPy's constructor on row-major memory: a tenth of broadcast_to's time."""
+    shape, strides = _expanded(a.shape, a.strides, size)
+    return np.ndarray(shape, a.dtype, a, 0, strides)
+
+
+@lru_cache(maxsize=1024)
+def _expanded(shape: Shape, strides: Shape, size: tuple[Any, ...]) -> tuple[Shape, Shape]:
+    """Return shape and strides in bytes after expand; ValueError where the sizes do not fit."""
     sizes = flat_sizes(size)
-    lead = len(sizes) - a.ndim
+    lead = len(sizes) - len(shape)
     if lead < 0:
         raise ValueError
-    shape, strides = list(sizes), [0] * lead
-    for i, (n, stride) in enumerate(zip(a.shape, a.strides, strict=True), lead):
-        wanted = shape[i]
-        if wanted == n or wanted == -1:
-            shape[i] = n
-            strides.append(stride)
+    result, steps = list(sizes), [0] * lead
+    for i, (n, stride) in enumerate(zip(shape, strides, strict=True), lead):
+        if result[i] in (n, -1):
+            result[i] = n
+            steps.append(stride)
         elif n == 1:
-            strides.append(0)
+            steps.append(0)
         else:
             raise ValueError
-    if min(shape) < 0:
+    if min(result, default=0) < 0:
         raise ValueError
-    return np.ndarray(shape, a.dtype, a, 0, strides)
+    return tuple(result), tuple(steps)
 
 
 @primitive(layout=_expand_layout, fast=Fast("view", _expand_numpy), varargs="size")

@@ -219,7 +219,7 @@ def _along_numpy(index: Any, value: np.ufunc) -> Any:
             if dim not in (0, -1):
                 raise IndexError
             return a.copy(), np.zeros((), np.int64)
-        values = value.reduce(a, dim, None, None, keepdim)
+        values = np.asarray(value.reduce(a, axis=dim, keepdims=keepdim))
         return row_major(values), row_major(np.asarray(index(a, dim, None, keepdims=keepdim)))
 
     return rule
@@ -362,7 +362,3 @@ def _choose(
             remedy="name a dim",
         )
     return whole(input)
-
-
-Tensor.max = max
-Tensor.min = min

@@ -73,10 +73,10 @@ class Generator:
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from a state that `get_state` gave. RuntimeError for another tensor."""
         if (
-            not isinstance(new_state, Tensor)
+            not isinstance(new_state, Tensor)  # pyright: ignore[reportUnnecessaryIsInstance]
             or new_state.dtype is not dtypes.uint8
             or new_state._a.size != 16
-        ):  # pyright: ignore[reportUnnecessaryIsInstance]
+        ):
             raise ShapeError(
                 "new_state is no state of a Generator",
                 op="set_state",

@@ -30,7 +30,7 @@ def _product_shape(op: str, a: Shape, b: Shape) -> Shape:
             argument="input",
             rule="at least one dim each",
         )
-    inner = b[-2] if len(b) > 1 else b[0]
+    inner = b[max(-2, -len(b))]
     if a[-1] != inner:
         raise ShapeError(
             f"input of shape {a} and other of shape {b} differ in the dim that is summed over "
@@ -195,10 +195,6 @@ def _of_ndim(name: str, ndim: int, input: Tensor, mat2: Tensor) -> Tensor:
                 remedy="use matmul() to broadcast",
             )
     return matmul(input, mat2)
-
-
-Tensor.mm = mm
-Tensor.bmm = bmm
 
 
 # ---- linear

@@ -76,6 +76,3 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
         return nonzero_rows(input)
     rows = nonzero_rows(input if input._a.ndim else reshape(input, (1,)))
     return tuple(slice_view(rows, (slice(None), i)) for i in range(max(input._a.ndim, 1)))
-
-
-Tensor.nonzero = nonzero

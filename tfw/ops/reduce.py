@@ -95,9 +95,11 @@ def _sum(a: Any, dim: Any, keepdim: bool, dtype: dtype | None) -> Any:
 
 
 def _sum_fast(a: Any, dim: Any, keepdim: bool) -> Any:
+    # Positional arguments, which NumPy's type stubs do not know, take a third less time.
+    reduce: Any = np.add.reduce
     if dim is None or dim.__class__ is int:
-        return np.add.reduce(a, dim, None, None, keepdim)
-    return np.add.reduce(a, tuple(dim) or None, None, None, keepdim)
+        return reduce(a, dim, None, None, keepdim)
+    return reduce(a, tuple(dim) or None, None, None, keepdim)
 
 
 @primitive(

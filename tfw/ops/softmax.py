@@ -171,10 +171,6 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return log_softmax_along(input if dtype is None else to(input, dtype), dim)
 
 
-Tensor.softmax = softmax
-Tensor.log_softmax = log_softmax
-
-
 def _softmax_reference(x: Any, dim: int) -> Any:
     e = np.exp(x - np.max(x, axis=dim, keepdims=True, initial=-np.inf))
     return e / e.sum(axis=dim, keepdims=True)

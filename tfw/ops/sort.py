@@ -134,10 +134,6 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return sort(input, dim, descending).indices
 
 
-for _function in (topk, sort, argsort):
-    setattr(Tensor, _function.__name__, _function)
-
-
 def _reference(a: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     if not a.ndim:
         return a, np.array(0)
