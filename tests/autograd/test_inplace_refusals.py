@@ -193,3 +193,29 @@ def test_a_failed_change_leaves_value_version_and_history_alone() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [[1.0, 1.0]]
+
+
+@twin(
+    [
+        ["RuntimeError", None],
+        ["RuntimeError", None],
+        ["RuntimeError", None],
+        ["no error", [3.0, 3.0]],
+        ["no error", [0.0, 0.0]],
+    ]
+)
+def test_an_operand_that_shares_the_overwritten_memory(t: Any) -> Any:
+    def slope(change: Any) -> Any:
+        x = t.tensor([1.0, 2.0], dtype=t.float64, requires_grad=True)
+        y = x * 3.0
+        change(y)
+        error = refused(y.sum().backward)
+        return error, x.grad
+
+    return [
+        slope(lambda y: y.mul_(y.detach())),
+        slope(lambda y: y.div_(y.detach())),
+        slope(lambda y: y.mul_(y.view(2))),
+        slope(lambda y: y.add_(y.detach())),
+        slope(lambda y: y.sub_(y)),
+    ]
