@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 NUMBERS = (bool, int, float, complex, np.generic)
 Handler = Callable[["Op", tuple[Any, ...]], Any]
 
-# The interception point: the profiler, autocast and tracers put a handler into `state.handler` of their
-# thread. The fast path tests this global, which is None unless a thread has one, so it costs nothing.
+# The interception point: the profiler, autocast and tracers put a handler into `state.handler` of
+# their thread. The fast path tests this global, None unless a thread has one, so it costs nothing.
 intercept: bool | None = None
 _handlers = 0
 _lock = threading.Lock()

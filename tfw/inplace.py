@@ -26,7 +26,9 @@ def dispatch_inplace(op: Op, args: tuple[Any, ...]) -> Tensor:
     """Run `x.op_(...)`: the op, its result stored in x's memory, x's history moved on."""
     target = args[0]
     if not isinstance(target, Tensor):
-        raise ArgumentError(f"self must be a Tensor, not {type(target).__name__}", op=op.shown + "_")
+        raise ArgumentError(
+            f"self must be a Tensor, not {type(target).__name__}", op=op.shown + "_"
+        )
     name = op.shown.removesuffix("_") + "_"
     tracked = check_writable(name, target, args[1:], op.writes_one_value)
     source = target

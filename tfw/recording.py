@@ -210,7 +210,7 @@ Keep = Callable[[Sequence[Any], tuple[Tensor, ...]], tuple[Any, ...]]
 def _compile(plan: GradPlan) -> tuple[Keep, Callable[..., Any]]:
     """Compile the plan into two functions: thrice the speed of loops.
 
-    keep(inputs, outputs) gives what is to be saved, run(node, grads, saved, recording) the gradients.
+    keep(inputs, outputs) gives what is saved, run(node, grads, saved, recording) the gradients.
     """
     kept = "".join(f"{_kept(tag, i, plan.op.list_at)}, " for tag, i in plan.saves)
     lines = ["def keep(inputs, outputs):", f"    return ({kept})", ""]
@@ -282,19 +282,36 @@ def record(
 
     `inputs` are Tensors, None or numbers, as many as `edges`.
     """
-    if outputs[0]._kind.dtype.category < Category.FLOATING and len(outputs) == 1:
-        return None
-    mask = 0
-    for i, edge in enumerate(edges):
+    mask, bit = 0, 1
+    for edge in edges:
         if edge is not None:
-            mask |= 1 << (i if op.list_at is None else min(i, op.list_at))
+            mask |= bit
+        bit <<= 1
+    return _attach(op, outputs, inputs, edges, mask, attrs)
+
+
+def _attach(
+    op: Differentiable,
+    outputs: tuple[Tensor, ...],
+    inputs: Sequence[Any],
+    edges: tuple[Edge | None, ...],
+    mask: int,
+    attrs: tuple[Any, ...],
+) -> OpNode | None:
+    """Attach a node; bit i of `mask` says that edge i is there."""
+    at = op.list_at
+    if at is not None and mask >> at:
+        mask = mask & ((1 << at) - 1) | 1 << at  # the list counts as one input
     plan = op.plans.get(mask) or plan_of(op, mask)
     if not plan.calls:
         return None
-    node = _node(plan, edges, attrs)
     if len(outputs) == 1:
-        outputs[0]._node = node
+        out = outputs[0]
+        if out._kind.dtype.category < Category.FLOATING:
+            return None
+        out._node = node = _node(plan, edges, attrs)
     else:
+        node = _node(plan, edges, attrs)
         node.n_outputs = len(outputs)
         for k, out in enumerate(outputs):
             if out._kind.dtype.category >= Category.FLOATING:
@@ -368,16 +385,18 @@ def record_any(
 ) -> None:
     """Record an op on the fast path; the caller saw that an input may be tracked."""
     edges: list[Edge | None] = []
-    tracked = False
+    mask, bit = 0, 1
     for x in inputs:
         edge = x._node if isinstance(x, Tensor) else None
         if edge is not None:
             if edge.__class__ is not OpNode:
                 edge = x if edge is LEAF else edge_of(x)
-            tracked = tracked or edge is not None
+            if edge is not None:
+                mask |= bit
         edges.append(edge)
-    if tracked:
-        record(op, outputs, inputs, tuple(edges), attrs)
+        bit <<= 1
+    if mask:
+        _attach(op, outputs, inputs, tuple(edges), mask, attrs)
 
 def replay_view(op: Differentiable, view: Any, edge: Edge) -> Edge:
     """Return a fresh edge for a view, as if its op ran on `view.parent` now."""

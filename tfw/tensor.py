@@ -3,6 +3,9 @@
 Ops attach themselves as methods when `tfw.ops` is imported; `tensor.pyi` lists them all.
 """
 
+# To the modules it calls, Tensor is the class of tensor.pyi; `self` is the one of this file.
+# pyright: reportArgumentType=none
+
 from __future__ import annotations
 
 import weakref

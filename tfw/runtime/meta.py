@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from tfw.dtypes import dtype
 from tfw.errors import DeviceError
@@ -63,7 +63,11 @@ class MetaBackend(Backend):
         if op.infer is None:
             return NotImplemented
         specs = [
-            [self.spec(e) for e in x] if isinstance(x, list) else self.spec(x) if isinstance(x, MetaArray) else x  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  lists hold payloads
+            [self.spec(e) for e in cast("list[MetaArray]", x)]
+            if isinstance(x, list)
+            else self.spec(x)
+            if isinstance(x, MetaArray)
+            else x
             for x in inputs
         ]
         result = op.infer(*specs, *attrs)
