@@ -62,8 +62,10 @@ def _meta(*shape: int) -> tfw.Tensor:
     return tfw.zeros(*shape, device="meta")
 
 
+_ONE: Any = 1
+
 # (call, error, op, argument, value of the field `value` or ...)
-Bad = tuple[Callable[[], object], type[TfwError], str, str, Any]
+Bad = tuple[Any, ...]
 BAD: dict[str, Bad] = {
     "shapes that do not broadcast": (
         *(lambda: _x(2, 3) + _x(4), ShapeError, "add", "shape"),
@@ -127,7 +129,7 @@ BAD: dict[str, Bad] = {
     ),
     "no tensor at all": (*(lambda: tfw.exp("a"), ArgumentError, "exp", "input"), "a"),
     "grad mode that is no bool": (
-        *(lambda: tfw.set_grad_enabled(1), ArgumentError, "set_grad_enabled", "mode"),
+        *(lambda: tfw.set_grad_enabled(_ONE), ArgumentError, "set_grad_enabled", "mode"),
         1,
     ),
     "probability above 1": (
@@ -142,7 +144,7 @@ def test_bad_input_raises_the_named_error(case: str) -> None:
     call, error, op, argument, value = BAD[case]
     with pytest.raises(error) as raised:
         call()
-    found = raised.value
+    found: Any = raised.value
     assert type(found) is error
     assert isinstance(found, BASES[error])
     assert found.op == op

@@ -9,8 +9,6 @@ import pytest
 from nanogpt_program import built, load
 
 import tfw
-import tfw.nn.utils
-import tfw.optim
 
 # losses, then gradient norms, of the program in PyTorch 2.13 at steps 0, 9, 19 and 29:
 # model = built("torch", load("torch")); load("torch").train(model)

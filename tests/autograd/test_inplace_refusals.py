@@ -183,7 +183,7 @@ def test_a_failed_change_leaves_value_version_and_history_alone() -> None:
         lambda: y.add_(tfw.ones(2, 2)),
         lambda: y.copy_(tfw.ones(5)),
         lambda: y.__setitem__(4, 1.0),
-        lambda: y.add_("a"),
+        lambda: y.add_("a"),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises((RuntimeError, IndexError, TypeError)):
             change()

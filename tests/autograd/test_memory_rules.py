@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ STEPS = 3000
 
 
 @contextmanager
-def _collector_off() -> Iterator[None]:
+def _collector_off() -> Generator[None]:
     gc.collect()
     gc.disable()
     try:

@@ -7,6 +7,7 @@ costs the import of tfw.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -23,13 +24,13 @@ os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import ml_dtypes as _ml_dtypes  # noqa: E402, F401  loaded once for all
 import pytest  # noqa: E402
 
 from mutants import MUTANTS  # noqa: E402
 from mutants.mutant import Mutant  # noqa: E402
 
 SECONDS = 60
+importlib.import_module("ml_dtypes")  # and NumPy with it: loaded once for all
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from nanogpt_program import built, load
 
-import tfw.nn.utils
-import tfw.optim
+import tfw
 
 
 def test_losses_norms_and_evaluations_agree() -> None:

@@ -1,4 +1,5 @@
 """A small GPT and its training loop, written for PyTorch: tests change its import lines only."""
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 import inspect
 import math
