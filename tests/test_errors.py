@@ -8,7 +8,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -144,7 +144,7 @@ def test_bad_input_raises_the_named_error(case: str) -> None:
     call, error, op, argument, value = BAD[case]
     with pytest.raises(error) as raised:
         call()
-    found: Any = raised.value
+    found = cast(TfwError, raised.value)
     assert type(found) is error
     assert isinstance(found, BASES[error])
     assert found.op == op
