@@ -398,6 +398,7 @@ def record_any(
     if mask:
         _attach(op, outputs, inputs, tuple(edges), mask, attrs)
 
+
 def replay_view(op: Differentiable, view: Any, edge: Edge) -> Edge:
     """Return a fresh edge for a view, as if its op ran on `view.parent` now."""
     parent: Tensor = view.parent
