@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import tfw.kernels
 import tfw.ops
 from tfw import dtypes
 from tfw.dtypes import dtype
@@ -98,6 +97,7 @@ def cuda_of(op: Op) -> str:
 
 def table() -> str:
     """Return the text of docs/ops.md."""
+    importlib.import_module("tfw.kernels")  # attaches kernels
     for module in pkgutil.iter_modules(tfw.ops.__path__):
         importlib.import_module(f"tfw.ops.{module.name}")
     rows = [

@@ -8,7 +8,7 @@ backend took payloads for arrays fails here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -285,7 +285,7 @@ TABLE: dict[str, Callable[..., Any]] = {
 
 
 @contextmanager
-def fake_device() -> Iterator[FakeBackend]:
+def fake_device() -> Generator[FakeBackend, None, None]:
     """Make the fake device the one of type "cuda" inside the block."""
     fake = FakeBackend()
     before = backends._by_device.pop("cuda", None)

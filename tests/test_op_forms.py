@@ -1,4 +1,4 @@
-"""How users reach an op: methods, operators, in-place forms, out= and keywords all give the op's result."""
+"""How users reach an op: methods, operators, in-place forms, out= and keywords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry walk: every op, through every check of DESIGN section 8, on its samples and hard variants."""
+"""The registry walk: every op through every check, on its samples and hard variants."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _override_faults(case: Case) -> Iterator[str]:
         if fault:
             yield f"output {k}: {fault}"
         if (p.shape, p.dtype) != (y.shape, y.dtype):
-            yield f"output {k}: the body gives {tuple(p.shape)}, {p.dtype}; the override {tuple(y.shape)}, {y.dtype}"
+            yield f"output {k}: the body gives {layout_of(p)}, the override {layout_of(y)}"
 
 
 @each_op
@@ -252,7 +252,7 @@ def _fast_faults(case: Case) -> Iterator[str]:
 
 
 def _smooth(op: Op) -> list[Case]:
-    """Return the samples that have a gradient which differences can show: not those that round to half."""
+    """Return the samples whose gradient differences can show: not those that round to half."""
     return [
         case
         for case in samples(op)

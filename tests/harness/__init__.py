@@ -1,1 +1,1 @@
-"""What the registry walk is made of: calls from samples, hard variants, comparisons, gradients, docstrings."""
+"""Parts of the registry walk: calls, hard variants, comparisons, gradients, docstrings."""

@@ -1,4 +1,4 @@
-"""Calls of an op: from a sample's ndarrays to tensors of a dtype, layout and device, and through each path."""
+"""Calls of an op: a sample's ndarrays as tensors of a dtype, layout and device, and the paths."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def bound(op: Op, call: Call) -> tuple[Any, ...]:
 
 
 def writes(op: Op) -> bool:
-    """Return whether the op writes its inputs and returns nothing, as its trailing underscore says."""
+    """Return whether the op writes its inputs and returns nothing: its name ends in _."""
     return op.name.endswith("_")
 
 
@@ -121,7 +121,7 @@ def as_dtype(case: Case, d: dtype) -> Case:
 
 
 def taken(op: Op) -> list[dtype]:
-    """Return the dtypes that the op takes in place of the floating-point arrays of its first sample."""
+    """Return the dtypes that the op takes for the floating-point arrays of its first sample."""
     first = samples(op)[0]
     if not any(is_floating(x) for _, x in first.arrays()):
         return [dtypes.float64]
@@ -166,7 +166,7 @@ def map_tensors(args: Any, function: Callable[[Tensor], Any]) -> Any:
 
 
 def tensors(case: Case) -> tuple[Any, ...]:
-    """Return the case's arguments with CPU tensors on its ndarrays, or on copies if the op writes."""
+    """Return the arguments with CPU tensors on the ndarrays, or on copies if the op writes."""
     place = own if writes(case.op) else lambda x: x
     return case.change(case.label, lambda _, x: from_array(place(x))).args
 
@@ -234,7 +234,7 @@ PATHS: dict[str, Callable[[Op, tuple[Any, ...]], Any]] = {"fast": call, "slow": 
 def observe(
     path: Callable[[Op, tuple[Any, ...]], Any], op: Op, args: tuple[Any, ...]
 ) -> list[Tensor]:
-    """Return what a call gives: its results, or for an op that writes its inputs the tensors afterwards."""
+    """Return a call's results, or for an op that writes its inputs the tensors afterwards."""
     with tfw.no_grad():
         result = path(op, args)
     return flat_tensors(args) if writes(op) else flat_tensors(result)

@@ -28,7 +28,7 @@ def all_cases(op: Op) -> list[Case]:
 
 
 def _all_cases(op: Op) -> Iterator[Case]:
-    """Yield the samples in every dtype; all variants in float32, one rotating variant in other dtypes."""
+    """Yield samples in every dtype; all variants in float32, a rotating one in other dtypes."""
     yield from base_cases(op)
     for k, case in enumerate(samples(op)):
         variants = hard_variants(as_dtype(case, dtypes.float32))

@@ -22,7 +22,7 @@ def layout_of(x: Tensor) -> tuple[Any, ...]:
 
 
 def comparable(shape: tuple[int, ...], strides: tuple[int, ...], d: Any) -> tuple[Any, ...]:
-    """Return a layout without the strides that address nothing: of size 1 dims, and of empty tensors.
+    """Return a layout without strides that address nothing: of size 1 dims and empty tensors.
 
     NumPy chooses those freely, and no memory access depends on them.
     """

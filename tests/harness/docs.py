@@ -14,7 +14,7 @@ _HEADING = re.compile(rf"^\s*({'|'.join(SECTIONS)}):\s*(.*)$")
 
 
 def sections(doc: str) -> dict[str, str]:
-    """Return the text of each section of a docstring, joined to one line, and the first line as ""."""
+    """Return the text of each section, joined to one line, and the first line as ""."""
     found: dict[str, str] = {"": doc.strip().split("\n")[0]}
     current = None
     for line in doc.split("\n")[1:]:
@@ -35,7 +35,7 @@ def example_of(doc: str) -> str | None:
 
 
 def faults_of(doc: str, *, internal: bool = False) -> list[str]:
-    """Return what is wrong with a public docstring; an internal op may name its user as the example."""
+    """Return what is wrong with a docstring; an internal op may name its user as example."""
     found = sections(doc)
     faults = [f"no section {name}" for name in SECTIONS if not found.get(name)]
     if not found[""].endswith((".", ";", ":")) and len(found[""]) > 98:

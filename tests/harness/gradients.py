@@ -17,7 +17,7 @@ _STEP = 1e-5
 
 
 class Projection:
-    """The scalar function sum(v * op(x)) of all differentiable inputs x, with v random and fixed."""
+    """The function sum(v * op(x)) of all differentiable inputs x, with v random and fixed."""
 
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
         self.case, self.rng = case, rng
@@ -139,8 +139,8 @@ def check_first(p: Projection) -> list[str]:
 def check_second(p: Projection) -> list[str]:
     """Compare the gradient of the projected gradient with central differences, and J w with both.
 
-    The derivative in v of sum(w * J^T v) is J w: the jvp by two vjps. It must be what differences of
-    the op give, and sum(v * J w) = sum(w * J^T v).
+    The derivative in v of sum(w * J^T v) is J w: the jvp by two vjps. It must be what differences
+    of the op give, and sum(v * J w) = sum(w * J^T v).
     """
     faults: list[str] = []
     w = [p.draw(x.shape) for x in p.x]

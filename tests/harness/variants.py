@@ -75,7 +75,7 @@ def value_variants(case: Case, itemsize: int = 4) -> Iterator[Case]:
 
 
 def shape_variants(case: Case) -> Iterator[Case]:
-    """Yield the case with one size changed wherever it occurs: 0, 1, odd, long; and without dims."""
+    """Yield the case with one size changed wherever it occurs (0, 1, odd, long), and 0-d."""
     first = next((x for _, x in case.arrays() if x.ndim), None)
     if first is None:
         return
@@ -175,7 +175,7 @@ def hard_variants(case: Case) -> list[Case]:
 
 
 def extremes(case: Case, d: dtype) -> Case:
-    """Return the case with the largest, the smallest and the smallest nonzero integers of dtype d."""
+    """Return the case with the largest, smallest and smallest nonzero integers of a dtype."""
     if d is dtypes.bool_:
         values = np.array([False, True])
     else:

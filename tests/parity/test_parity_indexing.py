@@ -55,10 +55,11 @@ class Indices:
             if kind == "int":
                 index.append(int(rng.integers(-n, n)))
             elif kind == "slice":
-                ends = [
+                start, stop = (
                     None if rng.random() < 0.3 else int(rng.integers(-n - 1, n + 2)) for _ in "ab"
-                ]
-                index.append(slice(*ends, None if rng.random() < 0.5 else int(rng.integers(1, 3))))
+                )
+                step = None if rng.random() < 0.5 else int(rng.integers(1, 3))
+                index.append(slice(start, stop, step))
             elif kind == "all":
                 index.append(slice(None))
             else:

@@ -1,4 +1,4 @@
-"""Shapes, strides and dtypes against PyTorch on random cases: elementwise layouts, views, promotion."""
+"""Shapes, strides and dtypes against PyTorch: elementwise layouts, views, promotion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op against PyTorch on the walk's cases: values, dtypes, strides, gradients, error classes."""
+"""Every op against PyTorch on the walk's cases: values, layouts, gradients, error classes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _both(case: Case) -> tuple[list[Tensor], list[torch.Tensor]] | str:
 # tfw chooses a layout of its own: heads side by side; gathered rows row-major.
 OTHER_LAYOUT = ("attention_stats", "relu_grad", "take_at")
 
-# Where PyTorch is wrong: gelu(inf) is inf, not NaN; the sign of NaN, and abs' slope there, are no numbers.
+# Where PyTorch is wrong: gelu(inf) is inf, not NaN; the sign of NaN and abs' slope there are NaN.
 # Attention hides NaN and inf behind a mask, where PyTorch adds -inf to them.
 BETTER = {("gelu", "one inf in input"), ("sign", "one NaN in input"), ("abs", "one NaN in input")}
 
@@ -133,7 +133,7 @@ def test_gradients(name: str) -> None:
 
 
 # Rows of equal elements: what is normalised is rounding error divided by sqrt(eps).
-# Attention's gradient takes sum(g * y) from g v: equal values leave rounding error, huge ones a huge one.
+# Attention's gradient takes sum(g * y) from g v: what should be 0 is rounding error, huge if v is.
 ILL_CONDITIONED = {
     *(("layer_norm_stats", "expanded"), ("layer_norm_stats", "equal")),
     *(("attention_stats", "equal"), ("attention_stats", "huge")),
@@ -170,8 +170,10 @@ def _gradient_faults(case: Case) -> Iterator[str]:
         return  # test_results tells
     ours = outputs_of(case.op.name, call(case.op, args))
     pairs = [(y, t) for y, t in zip(ours, theirs, strict=True) if t.requires_grad]
-    if [y.requires_grad for y in ours] != [t.requires_grad for t in theirs]:
-        yield f"requires_grad {[y.requires_grad for y in ours]}, PyTorch's {[t.requires_grad for t in theirs]}"
+    tracked = [y.requires_grad for y in ours]
+    wanted_tracked = [t.requires_grad for t in theirs]
+    if tracked != wanted_tracked:
+        yield f"requires_grad is {tracked}, PyTorch's {wanted_tracked}"
         return
     if not pairs:
         return
@@ -214,7 +216,7 @@ STRICTER = {
     ("attention_stats", ShapeError),
 }
 
-# An unknown option is a ValueError everywhere in tfw; hidden ops are reached through checks of their own.
+# An unknown option is a ValueError everywhere in tfw; hidden ops lie behind checks of their own.
 OTHER_ERRORS = {
     ("gelu", ValueRangeError),
     ("gelu_grad", ValueRangeError),

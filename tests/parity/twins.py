@@ -24,7 +24,7 @@ TFW_DTYPES = {t: d for d, t in TORCH_DTYPES.items()}
 
 
 def to_torch(x: Any) -> Any:
-    """Return a torch tensor on the same memory as an ndarray or a tfw tensor; other values as they are."""
+    """Return a torch tensor on the memory of an ndarray or a tfw tensor; else the value."""
     if isinstance(x, Tensor):
         x = x.detach()._a
     if isinstance(x, (list, tuple)):
@@ -122,7 +122,7 @@ TWINS: dict[str, Callable[..., Any]] = {
     "neg": torch.neg,
 }
 
-# Without a function of PyTorch that takes the same arguments; the walk holds them against references.
+# PyTorch has no function with the same arguments; the walk holds them against references.
 WITHOUT = frozenset(
     (
         *("adam_step_", "sgd_step_", "attention_grad", "cross_entropy_grad", "layer_norm_grad"),
