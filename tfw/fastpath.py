@@ -172,7 +172,12 @@ def inplace_recorded(
         return slow(op, args)
     if y.__class__ is float or y.__class__ is int:
         edge, value = None, y
-    elif isinstance(y, Tensor) and y._kind is kind and y._node.__class__ is not View:
+    elif (
+        isinstance(y, Tensor)
+        and y._kind is kind
+        and y._node.__class__ is not View
+        and (y is x or y._cell is None or y._cell is not x._cell)  # memory of its own
+    ):
         edge, value = edge_of(y), y._a
     else:
         return slow(op, args)

@@ -20,9 +20,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tfw.config import ANOMALY
 from tfw.errors import AutogradError, VersionError
 from tfw.runtime.backend import Kind
-from tfw.runtime.thread_state import state
+from tfw.runtime.thread_state import ThreadState, state
 from tfw.shapes import Shape
 
 if TYPE_CHECKING:
@@ -33,12 +34,22 @@ Cell = list[int]
 
 
 class Anomaly:
-    """Whether any thread ever switched anomaly mode on: one cheap test while none has."""
+    """Whether any thread ever had anomaly mode on: one cheap test while none has.
 
-    ever = False
+    None until the first node is recorded, which asks the environment.
+    """
+
+    ever: bool | None = None
 
 
 anomaly = Anomaly()
+
+
+def anomaly_is_on() -> bool:
+    """Return whether nodes of this thread keep their forward line."""
+    if anomaly.ever is None:
+        anomaly.ever = ThreadState.anomaly = ANOMALY.get()
+    return state.anomaly
 
 
 class _Leaf:
@@ -292,5 +303,5 @@ def start(node: Node, edges: tuple[Edge | None, ...]) -> None:
     """Give a node its edges and creation number, and in anomaly mode the forward line."""
     node.edges = edges
     node.sequence = next_sequence()
-    if anomaly.ever and state.anomaly:
+    if anomaly.ever is not False and anomaly_is_on():
         node.trace = traceback.extract_stack()

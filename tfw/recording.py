@@ -20,6 +20,7 @@ from tfw.graph import (
     Output,
     Saved,
     anomaly,
+    anomaly_is_on,
     check_version,
     edge_of,
     extent,
@@ -333,7 +334,7 @@ def _node(plan: GradPlan, edges: tuple[Edge | None, ...], attrs: tuple[Any, ...]
     node.sequence = next_sequence()
     if attrs:
         node.attrs = attrs
-    if anomaly.ever and state.anomaly:
+    if anomaly.ever is not False and anomaly_is_on():
         node.trace = traceback.extract_stack()
     return node
 

@@ -28,7 +28,8 @@ def oracle(q: Array, k: Array, v: Array, g: Array, rule: AttentionRule) -> list[
     if rule.causal:
         s = np.where(np.tril(np.ones(s.shape[2:], bool)), s, -np.inf)
     lse = sp.logsumexp(s, axis=-1)
-    p = np.exp(s - np.where(np.isinf(lse), 0, lse)[..., None])
+    shifted: Any = s - np.where(np.isinf(lse), 0, lse)[..., None]
+    p = np.exp(shifted)
     kept: Any = 1.0
     if rule.dropout_p:
         keep = philox.keep_mask(rule.seed, rule.offset, s.size, rule.dropout_p).reshape(s.shape)

@@ -11,6 +11,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from tfw.config import NUM_THREADS
+
 from . import blas
 
 Body = Callable[[int, int], object]
@@ -55,11 +57,20 @@ class _Local(threading.local):
 
 
 class _Pool:
-    def __init__(self, n_threads: int) -> None:
-        self.n_threads = n_threads
+    """The threads; `wanted` is their number if it was set, else the environment tells at first use."""
+
+    def __init__(self, wanted: int | None = None) -> None:
+        self.wanted = wanted
         self.n_workers = 0
         self.jobs: SimpleQueue[_Job] = SimpleQueue()
         self.lock = threading.Lock()
+
+    @property
+    def n_threads(self) -> int:
+        """How many threads work, the calling one included."""
+        if self.wanted is None:
+            self.wanted = NUM_THREADS.get()
+        return self.wanted
 
     def submit(self, job: _Job) -> None:
         """Offer the job to as many workers as can be of use, starting them at first need."""
@@ -86,11 +97,11 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
 def _new_pool() -> None:
     """Start afresh in a forked child: threads do not survive fork, and locks may be held."""
     global _pool
-    _pool = _Pool(_pool.n_threads)
+    _pool = _Pool(_pool.wanted)
 
 
 _local = _Local()
-_pool = _Pool(len(os.sched_getaffinity(0)))
+_pool = _Pool()
 os.register_at_fork(after_in_child=_new_pool)
 
 
@@ -103,7 +114,7 @@ def set_num_threads(n: int) -> None:
     """Let parallel loops and BLAS use `n` threads, the calling one included."""
     if n < 1:
         raise ValueError(f"set_num_threads: n={n} must be at least 1")
-    _pool.n_threads = n
+    _pool.wanted = n
     blas.set_num_threads(n)
 
 
