@@ -45,7 +45,9 @@ def test_size_is_a_tuple_that_counts() -> None:
     assert isinstance(size[1:], Size)
     assert size[1:] == (3, 4)
     assert size[-1] == 4
-    assert size + (5,) == (2, 3, 4, 5)
+    joined = size.__add__((5,))
+    assert isinstance(joined, Size)
+    assert joined == (2, 3, 4, 5)
     assert repr(size) == "tfw.Size([2, 3, 4])"
     n, *rest = size
     assert (n, rest) == (2, [3, 4])
@@ -105,7 +107,7 @@ def test_contiguity_density_and_overlap_are_numpys(shape: tuple[int, ...], rando
         assert is_contiguous(a.shape, strides) == a.flags.c_contiguous
         assert is_dense(a.shape, strides)
         assert not may_overlap(a.shape, strides)
-    repeated = np.broadcast_to(np.empty(1), a.shape)
+    repeated = np.broadcast_to(np.empty(()), a.shape)
     steps = tuple(s // 8 for s in repeated.strides)
     assert may_overlap(a.shape, steps) == (a.size > 1)
 
