@@ -57,7 +57,7 @@ class _Local(threading.local):
 
 
 class _Pool:
-    """The threads; `wanted` is their number if it was set, else the environment tells at first use."""
+    """The threads; `wanted` is their number if set, else the environment tells at first use."""
 
     def __init__(self, wanted: int | None = None) -> None:
         self.wanted = wanted
