@@ -78,6 +78,7 @@ def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
     inputs, attrs = split(op, args)
     if op.promotion:
         inputs = promote(op, inputs)
+        args = _with_inputs(op, args, inputs)
     backend = choose(op, inputs, attrs)
     if op.dtypes is not None:
         check_dtypes(op, inputs)
@@ -180,6 +181,14 @@ def split(op: Op, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
                 )
         inputs.extend(elements)
     return inputs, tuple([args[i] for i in op.attr_positions])
+
+
+def _with_inputs(op: Op, args: tuple[Any, ...], inputs: list[Any]) -> tuple[Any, ...]:
+    """Return arguments in signature order with promoted inputs, as the body is to see them."""
+    result = list(args)
+    for i, position in enumerate(op.tensor_positions):
+        result[position] = inputs[i:] if i == op.list_at else inputs[i]
+    return tuple(result)
 
 
 def promote(op: Op, inputs: list[Any]) -> list[Any]:

@@ -247,3 +247,24 @@ def test_error_classes(name: str) -> None:
                 continue
             faults.append(f"{reject.error.__name__} for {args}: PyTorch takes it")
     assert not faults, "\n".join(faults)
+
+
+# ---- names of arguments
+
+# PyTorch's are positional-only, or methods without keywords.
+POSITIONAL = ("clone", "gelu", "linear", "masked_fill", "expand", "view", "permute")
+
+
+@pytest.mark.parametrize("name", [n for n in OP_NAMES if not OPS[n].hidden and n not in POSITIONAL])
+def test_keywords_are_pytorchs(name: str) -> None:
+    op = OPS[name]
+    names = [n for n, _ in op.parameters if n not in ("*", "out")]
+    for case in all_cases(op)[: len(list(op.sample_maker(rng_of(op))))]:  # pyright: ignore[reportOptionalCall]  every op has samples
+        keywords = dict(zip(names, to_torch(tensors(case)), strict=True))
+        given = {n: v for n, v in keywords.items() if n not in op.defaults or v != op.defaults[n]}
+        fault = ""
+        try:
+            getattr(torch, name)(**given)
+        except (TypeError, RuntimeError) as error:
+            fault = str(error)
+        assert not fault or _beyond_torch(fault), f"{list(given)}: {fault}"
