@@ -210,41 +210,6 @@ def to(
     return clone(result) if copy and result is input else result
 
 
-def item_type(input: Tensor, dtype: Any = None) -> Any:
-    """The dtype's PyTorch type name if no dtype is given, else the tensor converted to it.
-
-    Shapes: input's.
-    Dtypes: all.
-    Errors: TypeError for an unknown name.
-    Source: elementary.
-    Example: `tfw.ones(2).type(tfw.float64).dtype == tfw.float64`
-    """
-    if dtype is None:
-        return f"tfw.{_TYPE_NAMES[input.dtype]}"
-    if isinstance(dtype, str):
-        names = {f"{module}.{n}": d for d, n in _TYPE_NAMES.items() for module in ("tfw", "torch")}
-        if dtype not in names:
-            raise ArgumentError(
-                f"dtype={dtype!r} names no tensor type", op="type", argument="dtype", value=dtype
-            )
-        dtype = names[dtype]
-    return to(input, dtype)
-
-
-_TYPE_NAMES = {
-    dtypes.float32: "FloatTensor",
-    dtypes.float64: "DoubleTensor",
-    dtypes.float16: "HalfTensor",
-    dtypes.bfloat16: "BFloat16Tensor",
-    dtypes.int64: "LongTensor",
-    dtypes.int32: "IntTensor",
-    dtypes.int16: "ShortTensor",
-    dtypes.int8: "CharTensor",
-    dtypes.uint8: "ByteTensor",
-    dtypes.bool_: "BoolTensor",
-}
-
-
 def copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Write src, converted and broadcast, into self."""
     from tfw.inplace import dispatch_inplace

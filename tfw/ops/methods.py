@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfw import dtypes
+from tfw.errors import ArgumentError
 from tfw.ops import (
     compare,
     convert,
@@ -134,6 +135,41 @@ def new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     return tensor(data, **_placed(self, options))
 
 
+def item_type(input: Tensor, dtype: Any = None) -> Any:
+    """The dtype's PyTorch type name if no dtype is given, else the tensor converted to it.
+
+    Shapes: input's.
+    Dtypes: all.
+    Errors: TypeError for an unknown name.
+    Source: elementary.
+    Example: `tfw.ones(2).type(tfw.float64).dtype == tfw.float64`
+    """
+    if dtype is None:
+        return f"tfw.{_TYPE_NAMES[input.dtype]}"
+    if isinstance(dtype, str):
+        names = {f"{module}.{n}": d for d, n in _TYPE_NAMES.items() for module in ("tfw", "torch")}
+        if dtype not in names:
+            raise ArgumentError(
+                f"dtype={dtype!r} names no tensor type", op="type", argument="dtype", value=dtype
+            )
+        dtype = names[dtype]
+    return to(input, dtype)
+
+
+_TYPE_NAMES = {
+    dtypes.float32: "FloatTensor",
+    dtypes.float64: "DoubleTensor",
+    dtypes.float16: "HalfTensor",
+    dtypes.bfloat16: "BFloat16Tensor",
+    dtypes.int64: "LongTensor",
+    dtypes.int32: "IntTensor",
+    dtypes.int16: "ShortTensor",
+    dtypes.int8: "CharTensor",
+    dtypes.uint8: "ByteTensor",
+    dtypes.bool_: "BoolTensor",
+}
+
+
 def _placed(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     """Return options with x's dtype and device where they say nothing."""
     dtype, device = options.get("dtype"), options.get("device")
@@ -165,7 +201,7 @@ def attach() -> None:
         "long": to_long,
         "mT": property(matrix_transpose),
         "short": to_short,
-        "type": convert.item_type,
+        "type": item_type,
         "where": compare.where_method,
     }
     for name, member in renamed.items():
