@@ -18,6 +18,8 @@ from .threads import parallel_for
 _SMALL = 1 << 18
 # Pieces of a large product, by its size alone: results do not depend on the number of threads.
 _PIECES = 4
+# Fewer rows than this make two pieces: BLAS is slower on short ones.
+_MANY_ROWS = 1024
 
 
 def dot(a: Array, b: Array, bias: Array | None = None) -> Array:
@@ -31,11 +33,12 @@ def dot(a: Array, b: Array, bias: Array | None = None) -> Array:
     y = np.empty((m, n), a.dtype)
 
     def rows(start: int, stop: int) -> None:
-        part = np.dot(a[start:stop], b, out=y[start:stop])
+        # Not np.dot, which copies rows of a transposed matrix.
+        part = np.matmul(a[start:stop], b, out=y[start:stop])
         if bias is not None:
             part += bias
 
-    parallel_for(m, -(-m // _PIECES), rows)
+    parallel_for(m, -(-m // (_PIECES if m >= _MANY_ROWS else 2)), rows)
     return y
 
 
