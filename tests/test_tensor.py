@@ -257,3 +257,24 @@ def test_wrong_data_and_gradients_are_refused() -> None:
         x.data = [1.0, 2.0]  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AutogradError, match="own gradient"):
         x.grad = x
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        (2**63, None),
+        (300, tfw.uint8),
+        ([300], tfw.int8),
+        (float("nan"), tfw.int64),
+        (-256, tfw.uint8),
+    ],
+)
+def test_numbers_that_do_not_fit(data: object, dtype: tfw.dtype | None) -> None:
+    # torch 2.13: RuntimeError, "value cannot be converted to type ... without overflow"
+    with pytest.raises(RuntimeError, match="cannot hold"):
+        tfw.tensor(data, dtype=dtype)
+
+
+def test_negative_numbers_wrap_in_uint8() -> None:
+    # torch.tensor([7, -1], dtype=torch.uint8) is tensor([  7, 255], dtype=torch.uint8)
+    assert tfw.tensor([7, -1], dtype=tfw.uint8).tolist() == [7, 255]

@@ -195,6 +195,8 @@ def promote(op: Op, inputs: list[Any]) -> list[Any]:
     """Convert the op's operands to their common dtype, integers to floating point if it says so."""
     chosen = op.promoted
     operands = [inputs[i] for i in chosen] if chosen is not None else inputs
+    if not operands:
+        return inputs  # an empty list, which the op's shape rule refuses
     kinds = {x._kind.dtype for x in operands if isinstance(x, Tensor)}
     if len(kinds) == 1 and all(isinstance(x, Tensor) for x in operands):
         common = next(iter(kinds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,20 @@ def test_retain_grad_on_a_leaf_and_without_history(t: Any) -> Any:
     x.retain_grad()
     c = t.tensor(2.0)
     return x.retains_grad, refused(c.retain_grad)
+
+
+def test_threads_add_to_one_leaf() -> None:
+    """Every thread's gradients count, though they arrive at once."""
+    w = tfw.zeros(200, 200, requires_grad=True)
+
+    def accumulate() -> None:
+        for _ in range(100):
+            (w * 1.0).sum().backward()
+
+    threads = [threading.Thread(target=accumulate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert w.grad is not None
+    assert w.grad.numpy().min() == w.grad.numpy().max() == 400.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -229,19 +230,24 @@ class Walk:
             self.found[id(leaf), 0] = g
 
 
+# Threads that run backward into one leaf must not add to its gradient at once.
+_accumulating = threading.RLock()
+
+
 def _accumulate(leaf: Tensor, g: Tensor, shared: bool) -> None:
     """Add a gradient to `.grad`: memory that nothing else holds, in the leaf's own layout."""
-    held = leaf._grad
     if g._kind.dtype is not leaf._kind.dtype:
         g = to(g, leaf._kind.dtype)
-    if state.grad_enabled:
-        leaf._grad = clone(g) if held is None else add(held, g)
-    elif held is not None:
-        held.add_(g)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  attached
-    elif not shared and g._kind is leaf._kind and g._kind.form != "strided" and _owned(g):
-        leaf._grad = new_tensor(g._a, g._kind)
-    else:
-        leaf._grad = _laid_out_as(leaf, g)
+    with _accumulating:
+        held = leaf._grad
+        if state.grad_enabled:
+            leaf._grad = clone(g) if held is None else add(held, g)
+        elif held is not None:
+            held.add_(g)
+        elif not shared and g._kind is leaf._kind and g._kind.form != "strided" and _owned(g):
+            leaf._grad = new_tensor(g._a, g._kind)
+        else:
+            leaf._grad = _laid_out_as(leaf, g)
 
 
 def _laid_out_as(leaf: Tensor, g: Tensor) -> Tensor:

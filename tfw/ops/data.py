@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tfw import dtypes
-from tfw.dtypes import dtype
-from tfw.errors import ArgumentError, ValueRangeError
+from tfw.dtypes import Category, dtype
+from tfw.errors import ArgumentError, ShapeError, ValueRangeError
 from tfw.ops.convert import to
 from tfw.ops.creation import host_tensor
 from tfw.runtime import backend as backends
@@ -59,7 +59,25 @@ def _array(op: str, data: Any, d: dtype | None) -> Any:
             d = dtypes.bool_ if array.dtype.kind == "b" else dtypes.int64
         if isinstance(data, (list, tuple)) and _dtype_within(data) is not None:
             d = _dtype_within(data) or d
+    _check_fits(op, array, d)
     return state.run(array.astype, d.numpy)
+
+
+def _check_fits(op: str, array: Any, d: dtype) -> None:
+    """Raise RuntimeError for numbers an integer dtype cannot hold; uint8 wraps negative ones."""
+    if d.category is not Category.INTEGER or not array.size or array.dtype.kind not in "iuf":
+        return
+    limits = np.iinfo(d.numpy)
+    low, high = (limits.min, limits.max) if d.is_signed else (-limits.max, limits.max)
+    least, most = array.min().item(), array.max().item()
+    if not (low <= least and most <= high):  # also for NaN
+        raise ShapeError(
+            f"data has a value that {d!r} cannot hold: {least if not low <= least else most}",
+            op=op,
+            argument="data",
+            value=least if not low <= least else most,
+            rule=f"{low} <= value <= {high}",
+        )
 
 
 def _holds_tensors(data: Any) -> bool:

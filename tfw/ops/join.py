@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfw.errors import ArgumentError, DimError, ShapeError
+from tfw.errors import ArgumentError, DimError, ShapeError, ValueRangeError
 from tfw.fastpath import Fast
 from tfw.graph import Extent
 from tfw.ops.expand import unsqueeze
@@ -24,7 +24,7 @@ def _kept(parts: Sequence[Any]) -> list[Any]:
 
 def _cat_spec(tensors: Sequence[Spec], dim: int) -> Spec:
     if not tensors:
-        raise ArgumentError(
+        raise ValueRangeError(
             "tensors is empty", op="cat", argument="tensors", rule="at least one tensor"
         )
     parts = _kept(tensors)
@@ -113,6 +113,7 @@ def _(rng: np.random.Generator) -> Iterator[Call]:
 
 @cat.rejects
 def _() -> Iterator[Reject]:
+    yield Reject(Call([]), ValueRangeError, argument="tensors")
     yield Reject(Call([np.ones((2, 3)), np.ones((2, 2))]), ShapeError, argument="tensors")
     yield Reject(Call([np.ones(2)], 1), DimError, argument="dim", value=1)
     yield Reject(Call([np.ones(2), 3]), ArgumentError, argument="tensors")
