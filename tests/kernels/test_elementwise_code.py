@@ -4,7 +4,6 @@ import inspect
 
 import numpy as np
 import pytest
-import triton
 from kernel_specs import (
     ARCHES,
     accesses,
@@ -37,20 +36,11 @@ def line_plan(op, dtype):
     return plan_elementwise(op, [spec((1001,), result)], specs, attrs)
 
 
-# Expressions that do not take every dtype of their op yet, see tfw.kernels.device for ones that do.
-NOT_YET: set[str] = set()
-
-
 @pytest.mark.compiles
 @pytest.mark.parametrize("op", pointwise_ops(), ids=lambda op: op.name)
 def test_every_dtype_types(op):
-    try:
-        for dtype in taken_dtypes(op):
-            lower(line_plan(op, dtype).kernel, 90)
-    except triton.CompilationError:
-        if op.name not in NOT_YET:
-            raise
-        pytest.xfail("its expression does not take every dtype")
+    for dtype in taken_dtypes(op):
+        lower(line_plan(op, dtype).kernel, 90)
 
 
 @pytest.mark.compiles

@@ -49,18 +49,6 @@ def check(op, inputs, attrs):
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=rtol * 1.01, atol=rtol / 1e3)
 
 
-# Expressions that are wrong or missing for some dtype yet, see tfw.kernels.device for ones that are
-# not.
-NOT_YET: set[tuple[str, str]] = set()
-
-
-def not_yet(op, dtype):
-    """Tell of an op and a dtype that has no kernel yet."""
-    integer = dtype.category is dtypes.Category.INTEGER
-    if {(op.name, dtype.name), (op.name, "integer" if integer else "")} & NOT_YET:
-        pytest.xfail("its expression does not take this dtype")
-
-
 @pytest.mark.parametrize("op", pointwise_ops(), ids=lambda op: op.name)
 def test_every_op_at_lengths_around_a_block(op):
     rng = np.random.default_rng(0)
@@ -76,11 +64,7 @@ def test_every_op_in_every_dtype_and_sample(op):
     rng = np.random.default_rng(1)
     for dtype in taken_dtypes(op):
         inputs, attrs = sample_inputs(op, dtype, rng)
-        try:
-            check(op, inputs, attrs)
-        except Exception:
-            not_yet(op, dtype)
-            raise
+        check(op, inputs, attrs)
     for call in op.sample_maker(rng):
         args = op.bind(call, call.keywords)
         inputs = [args[i] for i in op.tensor_positions]
