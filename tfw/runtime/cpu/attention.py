@@ -110,6 +110,13 @@ class _Block:
         """Zero the weights that dropout drops; their scaling is the caller's."""
         n_heads, n_queries, row_length = self.shape[1:]
         n = rows.stop - rows.start
+        if n == n_queries and (self.lead[1] == n_heads or self.lead[0] == 1):
+            # Whole heads that follow each other: one draw, where many small ones cost more calls.
+            first = (self.group[0].start * n_heads + self.group[1].start) * n * row_length
+            count = self.lead[0] * self.lead[1] * n * row_length
+            keep = keep_mask(self.rule.seed, self.rule.offset, count, self.rule.dropout_p, first)
+            weights *= keep.reshape(*self.lead, n, row_length)[..., :n_keys]
+            return
         for b in range(self.lead[0]):
             for h in range(self.lead[1]):
                 head = (self.group[0].start + b) * n_heads + self.group[1].start + h
@@ -154,7 +161,9 @@ def _for_groups(
     """Call body(block, rows per step) for groups of heads that together fill the cache."""
     n_batches, n_heads, n_queries, n_keys = shape
     # 64 rows, so that causal skips most of what is masked; long rows still fill a matrix product.
-    step = min(n_queries, max(16, min(64 if rule.causal else 128, _SCORES // (4 * n_keys))))
+    # With dropout more: its words lie side by side for whole heads only.
+    wanted = 64 if rule.causal and not rule.dropout_p else 128
+    step = min(n_queries, max(16, min(wanted, _SCORES // (4 * n_keys))))
     heads_per_thread = -(-n_batches * n_heads // get_num_threads())
     heads = max(1, min(heads_per_thread, _SCORES // (step * n_keys)))
     batch_step, head_step = max(1, heads // n_heads), min(n_heads, heads)
