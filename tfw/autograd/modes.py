@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -14,14 +15,14 @@ from tfw.runtime.thread_state import state
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Mode:
+class _Mode(ABC):
     """A context manager that is also a decorator, for functions and generator functions."""
 
-    def __enter__(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __enter__(self) -> None: ...
 
-    def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __exit__(self, *exc: object) -> None: ...
 
     def _again(self) -> _Mode:
         """Return a fresh mode for one call of a decorated function."""

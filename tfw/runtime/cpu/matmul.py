@@ -1,8 +1,7 @@
 """Matrix products over our own threads.
 
-OpenBLAS's threads spin for a while after each product and take the core that our pool needs next:
-a GPT step spent 480 ms of CPU time that way where 300 ms are work. So large products are cut into
-rows here, one BLAS thread each; small ones OpenBLAS does not cut either.
+Large products are cut into rows, one BLAS thread each; small ones OpenBLAS does not cut either.
+That its idle threads take the core our pool needs is a guess: see docs/how-it-works.md, "The CPU".
 """
 
 from __future__ import annotations
