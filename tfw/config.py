@@ -68,6 +68,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _size(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
 def _usable_cpus() -> int:
     # A container or `taskset` may allow fewer processors than the machine has.
     if hasattr(os, "sched_getaffinity"):
@@ -102,6 +109,14 @@ NUM_THREADS = Variable(
     parse=_positive,
     default=_usable_cpus,
 )
+CPU_KEEP_MB = Variable(
+    "TFW_CPU_KEEP_MB",
+    kind="a whole number of 0 or more",
+    default_text="1024",
+    meaning="MiB of freed CPU memory that malloc keeps for the next tensors; 0: as malloc likes",
+    parse=_size,
+    default=lambda: 1024,
+)
 ANOMALY = Variable(
     "TFW_ANOMALY",
     kind="1 or 0",
@@ -122,6 +137,7 @@ NO_COLOR = Variable(
 VARIABLES: tuple[Variable[Path] | Variable[int] | Variable[bool], ...] = (
     CACHE_DIR,
     NUM_THREADS,
+    CPU_KEEP_MB,
     ANOMALY,
     NO_COLOR,
 )

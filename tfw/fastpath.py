@@ -21,6 +21,7 @@ from tfw.inplace import dispatch_out
 from tfw.recording import OpNode, plan_of, record_any, record_binary, record_unary
 from tfw.runtime.backend import Kind
 from tfw.runtime.cpu.backend import cpu
+from tfw.runtime.cpu.elementwise import THREADED_SIZE, threaded
 from tfw.runtime.thread_state import state
 from tfw.shapes import CPU, Shape, broadcast_shapes, elementwise_strides
 from tfw.tensor import Tensor
@@ -42,6 +43,8 @@ class Fast:
         dtypes: main dtypes whose NumPy result is declared to be PyTorch's (views take all).
         guard: condition on one attribute under which this holds; the rule does not take that
             attribute.
+        threaded: whether the rule, elementwise with `out` as last argument, is cut over threads
+            for large arrays.
         any_layout: whether the rule takes tensors that are not row-major.
         viewed_as: the op that a view replays, if not the op itself.
         main: for "direct", the tensor of the main dtype, if not the first.
@@ -54,6 +57,7 @@ class Fast:
     rule: Callable[..., Any] | None = None
     dtypes: tuple[dtype, ...] = (dtypes.float32, dtypes.float64)
     guard: str = ""
+    threaded: bool = False
     any_layout: bool = False
     viewed_as: Any = None
     main: str = ""
@@ -222,6 +226,7 @@ _names: dict[str, Any] = {
     "View": View,
     "cell_of": cell_of,
     "number": number,
+    "THREADED_SIZE": THREADED_SIZE,
     "record_any": record_any,
     "record_unary": record_unary,
     "record_binary": record_binary,
@@ -237,6 +242,7 @@ def _maker(
     rule_values: tuple[str, ...],
     n_tensors: int,
     guard: str,
+    is_threaded: bool,
     any_layout: bool,
     tensors: Tensors | None,
     n_outputs: int,
@@ -249,7 +255,7 @@ def _maker(
         values: expression for each of the op's arguments, in signature order.
         rule_values: for each attribute that the rule takes.
         n_tensors: how many of them, from the first, are tensors (not for "direct").
-        guard, any_layout: as `Fast` has them.
+        guard, is_threaded, any_layout: as `Fast` has them.
         tensors: for "direct".
         n_outputs: for "direct".
 
@@ -258,6 +264,7 @@ def _maker(
     attrs = [v for v in values if v not in tensors.names] if tensors else values[n_tensors:]
     dense = ".dense" if any_layout else ""
     args = "".join(f"{v}, " for v in values)
+    x = tensors.main if tensors else values[0] if values else ""
     fields = {
         "signature": ", ".join(text for _, text in parameters),
         "args": args,
@@ -265,7 +272,8 @@ def _maker(
         "rule_attrs": "".join(f", *{v}" if v in starred else f", {v}" for v in rule_values),
         "guard": guard and f" and {guard}",
         "dense": dense,
-        "x": tensors.main if tensors else values[0] if values else "",
+        "x": x,
+        "rule": f"rule if {x}._a.size < THREADED_SIZE else large" if is_threaded else "rule",
         "y": values[1] if len(values) > 1 else "",
     }
     body = templates.BODIES.get(style, templates.DIRECT)
@@ -350,13 +358,15 @@ def make_function(
         rule_values,
         n_tensors,
         guard,
+        fast.threaded,
         fast.any_layout,
         tensors,
         len(fast.outputs),
     )
     needs = [cpu.kinds(d, CPU) for d in fast.needs.values()]
     view_op = op if fast.viewed_as is None else fast.viewed_as.op
-    function = make(op, rule, fast.kinds(op.result_dtype), slow, view_op, needs)
+    large = threaded(rule, n_tensors) if fast.threaded and rule else None
+    function = make(op, rule, fast.kinds(op.result_dtype), slow, view_op, needs, large)
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc
     function.__module__ = op.module

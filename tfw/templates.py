@@ -8,7 +8,7 @@ else, and whatever the rule refuses, goes to `slow`.
 from __future__ import annotations
 
 HEAD = """
-def make(op, rule, fast, slow, view_op, needs):
+def make(op, rule, fast, slow, view_op, needs, large):
     def call({signature}):
 """
 
@@ -26,7 +26,7 @@ UNARY = """
         try:
             if _dispatch.intercept is None{guard}:
                 kind = fast[{x}._kind]
-                value = state.run(rule, {x}._a{rule_attrs})
+                value = state.run({rule}, {x}._a{rule_attrs})
                 if value.__class__ is not ndarray:
                     value = asarray(value)
                     kind = kind.scalar
@@ -47,10 +47,10 @@ BINARY = """
                 result_kind = fast[kind]
                 type_ = {y}.__class__
                 if type_ is float or type_ is int:
-                    value = state.run(rule, {x}._a, number(kind, {y}){rule_attrs})
+                    value = state.run({rule}, {x}._a, number(kind, {y}){rule_attrs})
                     node = {x}._node
                 elif {y}._kind is kind:
-                    value = state.run(rule, {x}._a, {y}._a{rule_attrs})
+                    value = state.run({rule}, {x}._a, {y}._a{rule_attrs})
                     node = {x}._node or {y}._node
                 else:
                     return any_layout(op, rule, fast, slow, ({args}))
@@ -96,7 +96,7 @@ INPLACE_UNARY = """
                 and {x}._node is None
                 and fast[{x}._kind] is {x}._kind
             ):
-                state.run(rule, {x}._a{rule_attrs}, {x}._a)
+                state.run({rule}, {x}._a{rule_attrs}, {x}._a)
                 cell = cell_of({x})
                 cell[0] += 1
                 return {x}
@@ -116,7 +116,7 @@ INPLACE_BINARY = """
                         value = {y}._a
                     else:
                         return inplace_recorded(op, rule, fast, slow, ({args}))
-                    state.run(rule, {x}._a, value{rule_attrs}, {x}._a)
+                    state.run({rule}, {x}._a, value{rule_attrs}, {x}._a)
                     cell = cell_of({x})
                     cell[0] += 1
                     return {x}

@@ -124,8 +124,8 @@ MUTANTS = [
     Mutant(
         "relu-slope-at-zero",
         "tfw/ops/elementwise.py",
-        "np.where(np.less_equal(y, _ZERO[y.dtype])",
-        "np.where(np.less(y, _ZERO[y.dtype])",
+        "choose(np.less_equal(y, _ZERO[y.dtype])",
+        "choose(np.less(y, _ZERO[y.dtype])",
         (KINKS,),
     ),
     Mutant(

@@ -12,6 +12,7 @@ from tfw.errors import ArgumentError, DtypeError, ShapeError
 from tfw.fastpath import Fast
 from tfw.ops.pointwise import binary, integer, pointwise_cost
 from tfw.registry import Call, OpFunction, Reject, op, primitive
+from tfw.runtime.cpu.choice import choose
 from tfw.tensor import Tensor
 
 # ---- comparisons and logic
@@ -142,7 +143,7 @@ def _() -> Iterator[Reject]:
 
 
 @primitive(
-    numpy=np.where,
+    numpy=choose,
     triton="tl.where({condition}, {input}, {other})",
     pointwise=True,
     promotion="common",

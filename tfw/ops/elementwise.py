@@ -17,6 +17,7 @@ from tfw.errors import DtypeError
 from tfw.ops.compare import eq, ge, gt, logical_and, lt, where
 from tfw.ops.pointwise import away_from_zero, binary, is_number, positive, unary
 from tfw.registry import OpFunction
+from tfw.runtime.cpu.choice import choose
 from tfw.tensor import Tensor
 
 # ---- arithmetic
@@ -277,7 +278,7 @@ _ZERO = {d.numpy: np.zeros((), d.numpy) for d in NUMERIC}
 relu = unary(
     "relu",
     "Rectifier: max(input, 0); its gradient at 0 is 0, NaN stays NaN.",
-    numpy=lambda x: np.maximum(x, _ZERO[x.dtype]),
+    numpy=lambda x, out=None: np.maximum(x, _ZERO[x.dtype], out=out),
     triton="tl.maximum({input}, 0, propagate_nan=tl.PropagateNan.ALL)",
     vjp=lambda g, y: relu_grad(g, y),
     reference=lambda x: np.maximum(x, 0),
@@ -285,9 +286,11 @@ relu = unary(
 )
 
 
-def _relu_grad(g: Any, y: Any) -> Any:
+def _relu_grad(g: Any, y: Any, out: Any = None) -> Any:
     # Chosen, not multiplied: inf * 0 would be NaN.
-    result = np.where(np.less_equal(y, _ZERO[y.dtype]), _ZERO[g.dtype], g)
+    result = choose(np.less_equal(y, _ZERO[y.dtype]), _ZERO[g.dtype], g)
+    if out is not None:
+        out[...] = result
     return result if result.ndim else result[()]  # a scalar, as ufuncs give
 
 

@@ -13,6 +13,7 @@ from tfw.graph import Extent
 from tfw.ops.expand import unsqueeze
 from tfw.ops.parts import split
 from tfw.registry import Call, Reject, fresh, primitive
+from tfw.runtime.cpu.join import concatenate
 from tfw.shapes import Spec, normalize_dim
 from tfw.tensor import Tensor
 
@@ -63,7 +64,7 @@ def _cat_fast(tensors: Sequence[Any], dim: int) -> Any:
     for x in tensors:
         if x.ndim == 1 and not x.size:
             raise ValueError  # may be one of those that are ignored
-    return np.concatenate(tensors, dim)
+    return concatenate(tensors, dim)
 
 
 @primitive(

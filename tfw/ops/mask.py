@@ -16,6 +16,7 @@ from tfw.ops.compare import where
 from tfw.ops.convert import contiguous, to
 from tfw.ops.reduce import row_major, sum, sum_to_size
 from tfw.registry import Call, Reject, fresh, op, primitive
+from tfw.runtime.cpu.choice import choose
 from tfw.shapes import Spec, broadcast_shapes
 from tfw.tensor import Tensor
 
@@ -61,7 +62,7 @@ def _masked_fill_rule(x: Any, mask: Any, value: Any) -> Any:
             raise TypeError
     elif value.ndim:
         raise ValueError
-    return row_major(np.where(mask, np.asarray(value).astype(x.dtype, copy=False), x))
+    return row_major(choose(mask, np.asarray(value).astype(x.dtype, copy=False), x))
 
 
 @op(

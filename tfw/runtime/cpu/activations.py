@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from .blocks import Array, map_blocks, scratch
+from .memory import empty_like
 from .special import erf_normal_block
 
 Approximate = Literal["none", "tanh"]
@@ -26,14 +27,14 @@ def gelu(x: Array, approximate: Approximate = "none", out: Array | None = None) 
     The "tanh" form is x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2.
     """
     if out is None:
-        out = np.empty_like(x)
+        out = empty_like(x)
     map_blocks(_gelu_block if approximate == "none" else _gelu_tanh_block, out, x)
     return out
 
 
 def gelu_grad(g: Array, x: Array, approximate: Approximate = "none") -> Array:
     """Gradient of GELU: g * (cdf(x) + x * pdf(x)) of the normal distribution; or of "tanh"."""
-    out = np.empty_like(x)
+    out = empty_like(x)
     map_blocks(_gelu_grad_block if approximate == "none" else _gelu_tanh_grad_block, out, g, x)
     return out
 
@@ -44,7 +45,7 @@ def gelu_and_slope(x: Array) -> tuple[Array, Array]:
     A caller that keeps the slope instead of x needs no gelu_grad: g * slope is the gradient.
     Forward and gradient together then take three quarters of the time.
     """
-    out, slope = np.empty_like(x), np.empty_like(x)
+    out, slope = empty_like(x), empty_like(x)
     map_blocks(_gelu_and_slope_block, (out, slope), x)
     return out, slope
 

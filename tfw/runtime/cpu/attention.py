@@ -18,6 +18,7 @@ import numpy as np
 
 from .axis import axis_max, ones
 from .blocks import Array, compute_dtype, scratch
+from .memory import empty
 from .philox import keep_mask
 from .threads import get_num_threads, parallel_for
 
@@ -213,7 +214,7 @@ def _transpose(x: Array, slot: int, extra_rows: int = 0) -> Array:
 def _output(x: Array, shape: tuple[int, int, int, int]) -> Array:
     """Return (B, H, L, E) laid out as (B, L, H, E): merging the heads afterwards copies nothing."""
     b, h, n, e = shape
-    return np.empty((b, n, h, e), x.dtype).transpose(0, 2, 1, 3)
+    return empty((b, n, h, e), x.dtype).transpose(0, 2, 1, 3)
 
 
 def attention(q: Array, k: Array, v: Array, rule: AttentionRule) -> tuple[Array, Array]:

@@ -9,10 +9,9 @@ import numpy as np
 
 from tfw import dtypes
 from tfw.runtime.backend import Backend, Kind, Runnable
+from tfw.runtime.cpu.memory import Array, empty
 from tfw.runtime.thread_state import state
 from tfw.shapes import CPU, Shape, Spec, contiguous_strides, device, is_dense
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _HALF = frozenset(d.numpy for d in dtypes.FLOATING if d.itemsize < 4)
 
@@ -65,9 +64,9 @@ class CpuBackend(Backend):
 
     def empty(self, spec: Spec) -> Array:
         if spec.is_contiguous or not is_dense(spec.shape, spec.strides):
-            return np.empty(spec.shape, spec.dtype.numpy)
+            return empty(spec.shape, spec.dtype.numpy)
         outermost_first = sorted(range(spec.ndim), key=lambda d: (-spec.strides[d], -spec.shape[d]))
-        array = np.empty([spec.shape[d] for d in outermost_first], spec.dtype.numpy)
+        array = empty(tuple(spec.shape[d] for d in outermost_first), spec.dtype.numpy)
         return array.transpose(np.argsort(outermost_first))
 
     def view(self, payload: Array, shape: Shape, strides: Shape, offset: int) -> Array:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .memory import Array, empty
 from .threads import parallel_for, run_quietly
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # Elements per block at most. A pass costs 0.15 ns per element while its operands stay in the
 # second-level cache (2 MiB per core here: three float32 buffers of this size take 1.5). Between two
@@ -22,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _LARGEST = 1 << 17
 # Smaller ones serve to give two threads some work each.
 _SMALLEST = 1 << 15
+# Blocks begin at a cache line if the array does.
+_LINE = 1024
 SMALL = 1 << 11
 COMPUTED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 _MAX_KEPT_BYTES = 1 << 22
@@ -52,10 +53,10 @@ def scratch(slot: int, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     for n in shape:
         size *= n
     if size > _MAX_KEPT_BYTES:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     buffer = _local.buffers.get(slot)
     if buffer is None or buffer.size < size:
-        buffer = _local.buffers[slot] = np.empty(size, np.uint8)
+        buffer = _local.buffers[slot] = empty((size,), np.uint8)
     return buffer[:size].view(dtype).reshape(shape)
 
 
@@ -85,7 +86,7 @@ def store(result: Array, out: Array) -> None:
 
 def block_size(n: int) -> int:
     """Return how many of n elements make a block: a function of n alone."""
-    return min(_LARGEST, max(_SMALLEST, -(-n // 2)))
+    return min(_LARGEST, max(_SMALLEST, -(-n // (2 * _LINE)) * _LINE))
 
 
 def is_small(*arrays: Array) -> bool:

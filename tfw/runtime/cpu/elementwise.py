@@ -8,16 +8,37 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .blocks import Array, block_size, flatten, memory_order, rows_per_block
+from .blocks import block_size, flatten, memory_order, rows_per_block
+from .memory import Array, empty
 from .threads import parallel_for
 
-# From this many elements of output on two threads beat one call. Waking a thread costs 50 us: add
-# takes 24 us for 2^17 elements and 100 threaded, 205 us for 2^18 and 110 threaded.
+# From this many elements on two threads beat one call. Waking a thread costs 50 us: add takes 24 us
+# for 2^17 elements and 100 threaded, 205 us for 2^18 and 110 threaded.
 THREADED_SIZE = 1 << 18
 
 
 def _is_array(x: object) -> TypeGuard[Array]:
     return isinstance(x, np.ndarray) and x.ndim > 0
+
+
+def threaded(fn: Callable[..., Any], n_inputs: int) -> Callable[..., Array]:
+    """Return fn for large arrays: an elementwise function of n_inputs arrays, then maybe `out`.
+
+    Inputs are arrays in C order that broadcast, or 0-d.
+    """
+
+    def run(*args: Array) -> Array:
+        inputs = args[:n_inputs]
+        if len(args) > n_inputs:
+            out = args[n_inputs]
+            if any(x is not out and np.may_share_memory(x, out) for x in inputs):
+                return fn(*args)  # which copies what it would overwrite too early
+            return threaded_ufunc(fn, inputs, out)
+        shape = np.broadcast_shapes(*[x.shape for x in inputs])
+        dtype = fn(*[x.reshape(-1)[:1] for x in inputs]).dtype
+        return threaded_ufunc(fn, inputs, empty(shape, dtype))
+
+    return run
 
 
 def threaded_ufunc(fn: Callable[..., Any], inputs: tuple[object, ...], out: Array) -> Array:
@@ -49,12 +70,3 @@ def threaded_ufunc(fn: Callable[..., Any], inputs: tuple[object, ...], out: Arra
 
     parallel_for(len(parts[0]), grain, block)
     return out
-
-
-def _copy(source: Any, *, out: Array) -> None:
-    np.copyto(out, source, casting="unsafe")
-
-
-def copy(source: Any, out: Array) -> Array:
-    """Copy or cast source (an array that broadcasts, or a scalar) into out over threads."""
-    return threaded_ufunc(_copy, (source,), out)

@@ -10,6 +10,7 @@ from tfw.errors import OutOfRangeError
 
 from .axis import axis_max, axis_sum, column_of_ones, flat_starts, ones, row_starts
 from .blocks import Array, compute_dtype, load, rows_per_block, scratch, store, target
+from .memory import empty
 from .threads import parallel_for
 
 # Typed here since its stub wants keywords, which take longer.
@@ -114,7 +115,7 @@ def cross_entropy_grad(
     valid = targets != ignore_index
     smooth = np.multiply(w, label_smoothing / max(1, n_classes))
     total_smooth = smooth.sum()
-    dx = np.empty(logits.shape, logits.dtype)
+    dx = empty(logits.shape, logits.dtype)
 
     def block(start: int, stop: int) -> None:
         out, x = dx[start:stop], load(logits[start:stop], 0)

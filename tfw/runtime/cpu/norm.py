@@ -10,6 +10,7 @@ import numpy as np
 
 from .axis import column_of_ones, ones
 from .blocks import Array, compute_dtype, is_small, load, rows_per_block, scratch, store, target
+from .memory import empty
 from .threads import parallel_for
 
 
@@ -63,7 +64,7 @@ def layer_norm(
         return _layer_norm_small(x, x.shape[1], weight, bias, eps)
     lead, n_columns = x.shape[: x.ndim - n_axes], math.prod(x.shape[x.ndim - n_axes :])
     n_rows = math.prod(lead)
-    y = np.empty(x.shape, x.dtype)
+    y = empty(x.shape, x.dtype)
     dtype = compute_dtype(x.dtype)
     mean: Array = np.empty(n_rows, dtype)
     rstd: Array = np.empty(n_rows, dtype)
@@ -118,7 +119,7 @@ def layer_norm_grad(
     ones_or_w = ones(n_columns, dtype) if w is None else w
     g_rows, x_rows = g.reshape(n_rows, n_columns), x.reshape(n_rows, n_columns)
     mean, rstd = mean.reshape(n_rows), rstd.reshape(n_rows)
-    dx = np.empty(x.shape, x.dtype) if needs_x else None
+    dx = empty(x.shape, x.dtype) if needs_x else None
     dx_rows = None if dx is None else dx.reshape(n_rows, n_columns)
     grain = rows_per_block(n_rows, n_columns)
     # Partial sums per block, added up in order: the same bits for any number of threads.

@@ -6,6 +6,7 @@ import numpy as np
 
 from .axis import axis_dot, axis_max, axis_sum, map_along, ones
 from .blocks import SMALL, Array, scratch
+from .memory import empty
 
 # Softmax does not change when a row is shifted. While |x| stays below these bounds, exp(x), its sum
 # over a row and every quotient are normal numbers without a shift, and the pass for the row
@@ -37,7 +38,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
         else:
             e /= np.add.reduce(e, axis=axis, keepdims=True)
         return e
-    out = np.empty(x.shape, x.dtype)
+    out = empty(x.shape, x.dtype)
     if out.size:
         map_along(_softmax_block, _axis(x, axis), out, x)
     return out
@@ -54,7 +55,7 @@ def _softmax_block(axis: int, y: Array, x: Array) -> None:
 
 def softmax_grad(g: Array, y: Array, axis: int = -1) -> Array:
     """Gradient of softmax from its result y: y * (g - sum(g * y)), in y's dtype and C order."""
-    out = np.empty(y.shape, y.dtype)
+    out = empty(y.shape, y.dtype)
     if out.size:
         map_along(_softmax_grad_block, _axis(y, axis), out, g, y)
     return out
@@ -70,7 +71,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
     A row that is all -inf, or holds NaN or +inf, gives NaN.
     """
-    out = np.empty(x.shape, x.dtype)
+    out = empty(x.shape, x.dtype)
     if out.size:
         map_along(_log_softmax_block, _axis(x, axis), out, x)
     return out
@@ -86,7 +87,7 @@ def _log_softmax_block(axis: int, y: Array, x: Array) -> None:
 
 def log_softmax_grad(g: Array, y: Array, axis: int = -1) -> Array:
     """Gradient of log-softmax from its result y: g - exp(y) * sum(g), in y's dtype and C order."""
-    out = np.empty(y.shape, y.dtype)
+    out = empty(y.shape, y.dtype)
     if out.size:
         map_along(_log_softmax_grad_block, _axis(y, axis), out, g, y)
     return out

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from .blocks import Array, map_blocks, scratch
+from .memory import empty_like
 
 # erf(x) = tanh(x * p(x^2)): the factor is smooth, and tanh (0.4 ns per element, less than the six
 # passes that a rational function for erf itself would add) brings the saturation and the sign. The
@@ -81,7 +82,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     Absolute error below 2e-7 in float32 and 4e-16 in float64.
     """
     if out is None:
-        out = np.empty_like(x)
+        out = empty_like(x)
     map_blocks(erf_block, out, x)
     return out
 

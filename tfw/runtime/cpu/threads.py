@@ -132,7 +132,8 @@ def parallel_for(n: int, grain: int, body: Body) -> None:
     local.running = True
     try:
         if n <= grain or _pool.n_threads == 1:
-            local.context.run(_run_inline, n, grain, body)
+            with blas.one_thread:
+                local.context.run(_run_inline, n, grain, body)
             return
         job = _Job(n, grain, body)
         with blas.one_thread:
